@@ -1,0 +1,1 @@
+"""Host functions that a guest may call by name, each call judged by the binding scope."""

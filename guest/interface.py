@@ -1,0 +1,37 @@
+"""What every kind of guest offers to the VM that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import AnyStr, Protocol
+
+from callgate.guest.result import Command, Result
+from callgate.kernel.audit import Denial
+
+#: Told of every denial as it happens.
+Recorder = Callable[[Denial], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run, ready for execve(2): nothing in it holds a NUL."""
+
+    argv: tuple[bytes, ...]
+    env: Mapping[bytes, bytes]
+    cwd: bytes
+
+
+class Guest(Protocol):
+    """A kind of program that a VM can run: native ones in a process tree of their own, WebAssembly ones in an engine."""
+
+    def run(
+        self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], AnyStr]
+    ) -> Result[AnyStr]:
+        """Run *program* to its end with captured output.
+
+        *shown* is the command as the user gave it, for `Result.args`; *decode* makes the output what the user wants it to be.
+        """
+
+    def close(self) -> None:
+        """End everything the guest started and leave nothing behind."""

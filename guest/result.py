@@ -1,0 +1,70 @@
+"""How a run ended: a `subprocess.CompletedProcess` that also tells what was refused and what was used."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, AnyStr
+
+from callgate.kernel.audit import Denial
+
+#: What `run` takes as a program: an argument vector, or a command line for /bin/sh.
+Command = str | Sequence[str | bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a run's first program, and those it waited for, used."""
+
+    user_seconds: float = 0.0
+    system_seconds: float = 0.0
+    max_rss_bytes: int = 0
+    notified_calls: int = 0  # of the whole VM since its start: calls that the supervisor decided
+
+
+class Result(subprocess.CompletedProcess[AnyStr]):
+    """A finished run. `returncode` is negative for a signal, 127 for a program not found, 126 for one that cannot run."""
+
+    stdout: AnyStr
+    stderr: AnyStr
+
+    def __init__(
+        self,
+        args: Command,
+        returncode: int,
+        stdout: AnyStr,
+        stderr: AnyStr,
+        *,
+        denials: Sequence[Denial] = (),
+        denials_dropped: int = 0,
+        duration: float = 0.0,
+        usage: Usage | None = None,
+        truncated: bool = False,
+    ) -> None:
+        super().__init__(args, returncode, stdout, stderr)
+        self.denials = tuple(denials)
+        self.denials_dropped = denials_dropped  # more were refused than are listed
+        self.duration = duration  # seconds of wall-clock time
+        self.usage = usage or Usage()
+        self.truncated = truncated  # the output was longer than is kept
+
+
+class Timeout(subprocess.TimeoutExpired, TimeoutError):
+    """A run took longer than its `timeout`; everything it started was killed. `output` and `stderr` hold what it wrote so far."""
+
+    def __init__(
+        self,
+        cmd: Any,
+        timeout: float,
+        output: str | bytes | None = None,
+        stderr: str | bytes | None = None,
+        denials: Sequence[Denial] = (),
+    ) -> None:
+        super().__init__(cmd, timeout, output=output, stderr=stderr)
+        self.errno = errno.ETIMEDOUT
+        self.denials = tuple(denials)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.cmd, self.timeout, self.output, self.stderr, self.denials)

@@ -1,0 +1,145 @@
+"""Moves bytes between the host and a running program's pipes without threads, and without either side waiting for the other.
+
+A guest only ever holds pipes: a descriptor of a host file, directory, terminal or socket would be a way out of the VM.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import time
+from collections.abc import Callable
+
+_CHUNK = 65536
+
+#: What can still be in a pipe when its writers are gone: F_SETPIPE_SZ lets a guest have at most this without privilege.
+_PIPE_MAX = 1 << 20
+
+
+class Capture:
+    """The first *limit* bytes of a program's output."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._length = 0
+        self.truncated = False
+
+    def add(self, data: bytes) -> None:
+        """Keep *data*, or as much of it as fits."""
+        room = self._limit - self._length
+        if len(data) > room:
+            self.truncated = True
+            data = data[:room]
+        self._length += len(data)
+        self._parts.append(data)
+
+    def content(self) -> bytes:
+        """What was kept."""
+        return b"".join(self._parts)
+
+
+_LINE_ENDS = re.compile("\r\n?")
+
+
+def text_output(output: bytes) -> str:
+    """Output as text, as `subprocess` has it with universal newlines, except that bytes that are not UTF-8 are replaced."""
+    return _LINE_ENDS.sub("\n", output.decode("utf-8", "replace"))
+
+
+def guest_pipe() -> tuple[int, int]:
+    """Read and write end of a pipe that a guest may hold an end of.
+
+    A guest has a user id of its own, and programs open their descriptors again by name (/dev/stderr): the mode lets them.
+    Nobody else can name the pipe.
+    """
+    reader, writer = os.pipe()
+    os.fchmod(writer, 0o666)
+    return reader, writer
+
+
+class Pump:
+    """Feeds input, collects output and hands on events until told to stop. Takes over the descriptors it is given."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.PollSelector()
+        self._input: memoryview = memoryview(b"")
+        self._captures: dict[int, Capture] = {}
+        self._stop = False
+
+    def feed(self, fd: int, data: bytes) -> None:
+        """Write *data* to *fd* as it takes it, then close it."""
+        self._input = memoryview(data)
+        if not data:
+            os.close(fd)
+            return
+        os.set_blocking(fd, False)
+        self._selector.register(fd, selectors.EVENT_WRITE, self._write)
+
+    def collect(self, fd: int, capture: Capture) -> None:
+        """Read *fd* into *capture* until its end."""
+        os.set_blocking(fd, False)
+        self._captures[fd] = capture
+        self._selector.register(fd, selectors.EVENT_READ, self._read)
+
+    def watch(self, fd: int, callback: Callable[[], bool]) -> None:
+        """Call *callback* whenever *fd* is readable; the pump stops once it returns True."""
+
+        def told(_: int) -> None:
+            self._stop = callback()
+
+        self._selector.register(fd, selectors.EVENT_READ, told)
+
+    def run(self, deadline: float | None) -> bool:
+        """Move bytes until a watch says stop (True) or the monotonic clock reaches *deadline* (False)."""
+        while not self._stop:
+            wait = None if deadline is None else deadline - time.monotonic()
+            if wait is not None and wait <= 0:
+                return False
+            for key, _ in self._selector.select(wait):
+                key.data(key.fd)
+        return True
+
+    def drain(self) -> None:
+        """Take what the ended program left in its pipes; a pipe that somebody else still holds is not waited for."""
+        for fd in list(self._captures):
+            taken = 0
+            while fd in self._captures and taken < _PIPE_MAX:
+                before = taken
+                taken += self._read(fd)
+                if taken == before:
+                    break
+
+    def close(self) -> None:
+        """Close every descriptor that the pump still has."""
+        for fd, key in list(self._selector.get_map().items()):
+            if key.data in (self._read, self._write):
+                self._drop(fd)
+        self._selector.close()
+
+    def _read(self, fd: int) -> int:
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return 0
+        if data:
+            self._captures[fd].add(data)
+        else:
+            self._captures.pop(fd)
+            self._drop(fd)
+        return len(data)
+
+    def _write(self, fd: int) -> None:
+        try:
+            self._input = self._input[os.write(fd, self._input[:_CHUNK]) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self._input = memoryview(b"")  # the program does not want the rest
+        if not self._input:
+            self._drop(fd)
+
+    def _drop(self, fd: int) -> None:
+        self._selector.unregister(fd)
+        os.close(fd)

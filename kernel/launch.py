@@ -1,0 +1,425 @@
+"""Starts the supervisor of one VM and talks to it: the host's end of the control socket.
+
+The supervisor is a process of its own. It ends when the control socket is closed, when this process ends, or when it is
+killed, and every guest of its VM ends with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import threading
+import weakref
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from callgate.kernel.launch_failure import launch_error
+from callgate.kernel.protocol import (
+    FD_CONTROL,
+    FD_LAUNCH,
+    MESSAGE_MAX,
+    PROTOCOL_VERSION,
+    DenialRecord,
+    Event,
+    Feature,
+    FsCall,
+    FsFlag,
+    FsRequest,
+    LaunchFailed,
+    Ready,
+    Reply,
+    Request,
+    RunFlag,
+    RunRequest,
+    SignalRequest,
+    Stats,
+    StatsRequest,
+    decode_answer,
+    decode_event,
+    encode,
+    encode_run_in_memfd,
+)
+from callgate.kernel.wire import ProtocolError
+from callgate.scopes.errors import InternalError
+
+if TYPE_CHECKING:
+    from callgate.kernel.plan import Plan
+
+EXECUTABLE = Path(__file__).with_name("native") / "callgate-supervisor"
+
+_START_SECONDS = 60  # a healthy launch takes milliseconds; this only ends a hang
+_CLOSE_SECONDS = 5
+_ABOVE_FIXED = 10  # descriptors are first moved clear of the fixed numbers they get in the supervisor
+
+
+class FsReply(NamedTuple):
+    """The result of one `vm.fs` operation; the caller owns the descriptor."""
+
+    value: int
+    data: bytes
+    fd: int | None
+
+
+class Refused(Exception):
+    """The supervisor refused a `vm.fs` operation by policy; carries the record of the refusal."""
+
+    def __init__(self, record: DenialRecord) -> None:
+        super().__init__(record)
+        self.record = record
+
+
+class Run:
+    """One program started in the VM: its number, and the socket on which the supervisor tells what becomes of it."""
+
+    def __init__(self, number: int, events: socket.socket) -> None:
+        self.number = number
+        self._events = events
+
+    def fileno(self) -> int:
+        """The events socket: readable when `next_event` would not block."""
+        return self._events.fileno()
+
+    def next_event(self) -> Event | None:
+        """Wait for the next event; None once the run is over and everything was told, or if the supervisor is gone."""
+        try:
+            packet = self._events.recv(MESSAGE_MAX)
+        except ConnectionResetError:
+            return None
+        if not packet:
+            return None
+        try:
+            number, event = decode_event(packet)
+        except ProtocolError as error:
+            raise InternalError(f"the supervisor sent an event that cannot be read: {error}") from error
+        if number != self.number:
+            raise InternalError(f"an event of run {number} arrived on the socket of run {self.number}")
+        return event
+
+    def close(self) -> None:
+        """Close the events socket; the program goes on, unheard."""
+        self._events.close()
+
+
+class Supervisor:
+    """A started VM, seen from the host. Every method may be called from any thread."""
+
+    def __init__(self, control: socket.socket, pid: int, pidfd: int) -> None:
+        self.pid = pid
+        self.init_pid = 0
+        self.features = Feature(0)
+        self._control = control
+        self._pidfd = pidfd
+        self._lock = threading.Lock()
+        self._buffer = bytearray(MESSAGE_MAX)
+        self._last_request = 0
+        self._abandoned_runs: set[int] = set()
+        self._end = weakref.finalize(self, _end, control, pid, pidfd, os.getpid(), self._lock)
+
+    @classmethod
+    def start(cls, plan: Plan, *, executable: Path = EXECUTABLE) -> Self:
+        """Start the supervisor and wait until the VM stands.
+
+        Raises `Unsupported` if this host cannot enforce what the plan needs, saying what is missing, and `InternalError`
+        for anything else; in both cases nothing is left running.
+        """
+        control, pid = _spawn(executable, plan.blob)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            control.close()  # which ends it
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+            raise InternalError(f"the supervisor cannot be watched: {error}") from error
+        supervisor = cls(control, pid, pidfd)
+        try:
+            supervisor._await_ready(plan)
+        except BaseException:
+            supervisor.close()
+            raise
+        return supervisor
+
+    def run(
+        self,
+        argv: list[bytes],
+        env: dict[bytes, bytes],
+        cwd: bytes,
+        stdin: int,
+        stdout: int,
+        stderr: int,
+        *,
+        tty: bool = False,
+    ) -> Run:
+        """Start a program with three descriptors that stay the caller's; it should close its own copies when this returns.
+
+        That the program does not exist or cannot be executed is told as an event of the run.
+        """
+        flags = RunFlag.TTY if tty else RunFlag(0)
+        message = RunRequest(flags, cwd, tuple(argv), tuple(name + b"=" + value for name, value in env.items()))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        with ExitStack() as stack:
+            stack.enter_context(theirs)
+            closing = stack.enter_context(ExitStack())
+            closing.enter_context(ours)
+            reply, fd = self._request(message, [stdin, stdout, stderr, theirs.fileno()])
+            _refuse_descriptor(fd)
+            if reply.errno:
+                raise InternalError(f"the supervisor could not start a program: {os.strerror(reply.errno)}")
+            closing.pop_all()
+        return Run(reply.value, ours)
+
+    def signal(self, run: Run, signum: int) -> None:
+        """Send *signum* to the run's first program. `ProcessLookupError` if it is gone."""
+        self._signal(run.number, signum, whole_tree=False)
+
+    def kill_tree(self, run: Run) -> None:
+        """Kill everything the run started; a run that is over is no error."""
+        with suppress(ProcessLookupError):
+            self._signal(run.number, signal.SIGKILL, whole_tree=True)
+
+    def fs(
+        self, operation: FsCall, path: bytes, second: bytes = b"", *, a: int = 0, b: int = 0, unchecked: bool = False
+    ) -> FsReply:
+        """One operation on the VM's filesystem, done by the supervisor with the guest's rights.
+
+        Raises `OSError` with the guest's path, or `Refused` where the policy refuses.
+        """
+        flags = FsFlag.UNCHECKED if unchecked else FsFlag(0)
+        reply, fd = self._request(FsRequest(operation, flags, a, b, path, second), [])
+        if reply.errno:
+            _refuse_descriptor(fd)
+            if reply.denial is not None:
+                raise Refused(reply.denial)
+            names = (os.fsdecode(path), None, os.fsdecode(second)) if second else (os.fsdecode(path),)
+            raise OSError(reply.errno, os.strerror(reply.errno), *names)
+        return FsReply(reply.value, reply.data, fd)
+
+    def stats(self) -> Stats:
+        """The supervisor's counters."""
+        reply, fd = self._request(StatsRequest(), [])
+        _refuse_descriptor(fd)
+        try:
+            return Stats.decode(reply.data)
+        except ProtocolError as error:
+            raise InternalError(f"the supervisor's counters cannot be read: {error}") from error
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return not self._end.alive
+
+    def close(self) -> None:
+        """End the VM and wait until nothing of it is left. Calling it again does nothing."""
+        self._end()
+
+    # -- one request, one reply --------------------------------------------------------------------------------------
+
+    def _signal(self, number: int, signum: int, *, whole_tree: bool) -> None:
+        reply, fd = self._request(SignalRequest(number, signum, whole_tree), [])
+        _refuse_descriptor(fd)
+        if reply.errno:
+            raise OSError(reply.errno, os.strerror(reply.errno))
+
+    def _request(self, message: Request, fds: list[int]) -> tuple[Reply, int | None]:
+        with self._lock, ExitStack() as stack:
+            if self.closed:
+                raise ValueError("the VM is closed")
+            self._last_request += 1
+            number = self._last_request
+            packet = encode(message, number)
+            if len(packet) > MESSAGE_MAX and isinstance(message, RunRequest):
+                packet, payload = encode_run_in_memfd(message, number)
+                memfd = _sealed_memfd("callgate-run", payload)
+                stack.callback(os.close, memfd)
+                fds = [*fds, memfd]
+            try:
+                _send(self._control, packet, fds)
+                reply, fd = self._await_reply(number)
+            except BaseException:
+                # Interrupted between question and answer: a program that starts all the same has nobody who knows of it.
+                if isinstance(message, RunRequest):
+                    self._abandoned_runs.add(number)
+                raise
+            return reply, fd
+
+    def _await_reply(self, number: int) -> tuple[Reply, int | None]:
+        while True:
+            request, answer, fd = self._receive()
+            if not isinstance(answer, Reply) or request > number:
+                _close_received(fd)
+                raise InternalError(f"the supervisor answered {type(answer).__name__} {request} to request {number}")
+            if request == number:
+                return answer, fd
+            # The answer to a question whose asker was interrupted.
+            _close_received(fd)
+            if request in self._abandoned_runs:
+                self._abandoned_runs.remove(request)
+                if not answer.errno:
+                    self._end_abandoned(answer.value)
+
+    def _end_abandoned(self, run: int) -> None:
+        self._control.sendall(encode(SignalRequest(run, signal.SIGKILL, True), 0))
+
+    def _receive(self) -> tuple[int, Ready | LaunchFailed | Reply, int | None]:
+        try:
+            length, ancillary, flags, _ = self._control.recvmsg_into(
+                [self._buffer], socket.CMSG_SPACE(_INT), socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError as error:
+            raise self.gone() from error
+        fd = _only_descriptor(ancillary)
+        if length == 0:
+            raise self.gone()
+        try:
+            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+                raise ProtocolError("a message longer than the protocol allows")
+            request, answer = decode_answer(bytes(memoryview(self._buffer)[:length]))
+        except ProtocolError as error:
+            _close_received(fd)
+            raise InternalError(f"the supervisor sent a message that cannot be read: {error}") from error
+        return request, answer, fd
+
+    def _await_ready(self, plan: Plan) -> None:
+        if not _readable(self._control.fileno(), _START_SECONDS):
+            raise InternalError(f"the supervisor did not get ready within {_START_SECONDS} seconds")
+        _, answer, fd = self._receive()
+        _close_received(fd)
+        if isinstance(answer, LaunchFailed):
+            raise launch_error(answer, plan.operator_sources)
+        if not isinstance(answer, Ready):
+            raise InternalError("the supervisor answered before it was asked")
+        if answer.version != PROTOCOL_VERSION:
+            raise InternalError(
+                f"the supervisor speaks version {answer.version} of the protocol and this package version {PROTOCOL_VERSION}: "
+                "its C part is not of this installation; reinstall callgate"
+            )
+        self.init_pid, self.features = answer.init_pid, answer.features
+
+    def gone(self) -> Exception:
+        """The error that says why there is nobody to answer any more."""
+        if self.closed:
+            return ValueError("the VM is closed")
+        how = _exit_description(self.pid) if _readable(self._pidfd, _CLOSE_SECONDS) else "though its process still runs"
+        return InternalError(f"the supervisor ended ({how}); every program of the VM ended with it")
+
+
+def _spawn(executable: Path, blob: bytes) -> tuple[socket.socket, int]:
+    """The supervisor's process, with its end of the control socket and the blob at the numbers it expects and nothing else.
+
+    posix_spawn is vfork and exec in one: no Python runs in the child.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    with ExitStack() as stack:
+        stack.enter_context(theirs)
+        failed = stack.enter_context(ExitStack())
+        failed.enter_context(ours)
+        memfd = _sealed_memfd("callgate-launch", blob)
+        stack.callback(os.close, memfd)
+        moves = []
+        for source, number in ((theirs.fileno(), FD_CONTROL), (memfd, FD_LAUNCH)):
+            clear = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _ABOVE_FIXED)
+            stack.callback(os.close, clear)
+            moves.append((os.POSIX_SPAWN_DUP2, clear, number))
+        try:
+            pid = os.posix_spawn(
+                executable,
+                [os.fspath(executable)],
+                {},
+                file_actions=moves,
+                setsid=True,  # a terminal's Ctrl-C is for the host program, which then decides
+                setsigmask=(),
+                setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+            )
+        except (FileNotFoundError, PermissionError) as error:
+            raise InternalError(
+                f"{executable} is missing or cannot be executed ({error.strerror}): the C part of callgate was not built; "
+                "reinstall callgate on a machine with gcc"
+            ) from error
+        failed.pop_all()
+        return ours, pid
+
+
+def _end(control: socket.socket, pid: int, pidfd: int, owner: int, lock: threading.Lock) -> None:
+    """Close the control socket, which ends the supervisor, and wait for it; kill it if it does not go."""
+    if os.getpid() == owner:
+        with suppress(OSError):
+            control.shutdown(socket.SHUT_RDWR)  # also wakes a thread that waits for an answer
+        if not _readable(pidfd, _CLOSE_SECONDS):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            _readable(pidfd, _CLOSE_SECONDS)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+    # In a forked copy of the owner the VM is not ours to end: only the copies of the descriptors go.
+    held = lock.acquire(timeout=_CLOSE_SECONDS)
+    control.close()
+    os.close(pidfd)
+    if held:
+        lock.release()
+
+
+def _send(control: socket.socket, packet: bytes, fds: list[int]) -> None:
+    try:
+        if fds:
+            socket.send_fds(control, [packet], fds)
+        else:
+            control.sendall(packet)
+    except (BrokenPipeError, ConnectionResetError):
+        # The answer that is not going to come says why.
+        return
+
+
+def _sealed_memfd(name: str, content: bytes) -> int:
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+_INT = 4
+
+
+def _only_descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
+    """The descriptor that came beside a message; there is room for one only, so the kernel has closed any other."""
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS and len(data) >= _INT:
+            return int.from_bytes(data[:_INT], "little")
+    return None
+
+
+def _close_received(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
+
+
+def _refuse_descriptor(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
+        raise InternalError("the supervisor passed a descriptor where none belongs")
+
+
+def _readable(fd: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def _exit_description(pid: int) -> str:
+    """How the supervisor ended, without reaping it."""
+    with suppress(ChildProcessError):
+        result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if result is not None:
+            if result.si_code == os.CLD_EXITED:
+                return f"exit status {result.si_status}"
+            return f"killed by {signal.Signals(result.si_status).name}"
+    return "exit status unknown"

@@ -1,0 +1,149 @@
+/* execve and execveat: judged by name and by image, and the image that runs is proved to be the one that was judged.
+ *
+ * The kernel has to read the path again when it runs the call, so the caller is seized for just this exec: at the exec event, before the
+ * new image's first instruction, what runs is compared with what was judged, and killed if it differs (ptrace(2), PTRACE_EVENT_EXEC).
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "fs_target.h"
+
+#define INTERPRETERS_MAX 5 /* as the kernel: a script whose interpreter is a script ... */
+#define SCRIPT_LINE 256    /* BINPRM_BUF_SIZE */
+
+struct image { dev_t device; ino_t inode; };
+
+/* The basename as requested and the path as resolved: either may deny. */
+static bool judge_image(struct cg_call *call, const struct cg_fs_target *target, const struct cg_path *path) {
+    const struct cg_policy *policy = call->vm->launch.policy;
+    char requested[2 * PATH_MAX];
+    int32_t rule = CG_RULE_DEFAULT;
+    size_t n = 0;
+    const char *asked = target->path[0] ? target->path : path->text;
+    if (asked[0] != '/') {
+        if (target->base < 0 || cg_descriptor_text(&call->vm->root, target->base, requested, PATH_MAX, &n) != 0) n = 0;
+        while (n > 0 && requested[n - 1] == '/') n--;
+        while (asked[0] == '.' && asked[1] == '/') asked += 2;
+        requested[n++] = '/';
+    }
+    snprintf(requested + n, sizeof requested - n, "%s", asked);
+    if (cg_policy_decide(policy, CG_SCOPE_CHILD_PROCESS, 0, requested, strlen(requested), &rule) == 1 &&
+        (path->text[0] == '/' ? cg_policy_decide(policy, CG_SCOPE_CHILD_PROCESS, 0, path->text, path->length, &rule) == 1
+                              : cg_policy_constant(policy, CG_SCOPE_CHILD_PROCESS, 0) == 1))
+        return true;
+    cg_refuse(call, CG_SCOPE_CHILD_PROCESS, 0, rule, path->length ? path->text : requested, path->length ? path->length : strlen(requested), target->path, "");
+    return false;
+}
+
+/* "#! interpreter argument": the interpreter's path into `to`; false if this is not a script. */
+static bool script_interpreter(int object, char *to, size_t size) {
+    char line[SCRIPT_LINE + 1];
+    int fd = open(fs_own_path(object).text, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return false; /* executable but not readable: the kernel cannot read it as a script for this caller's interpreter either */
+    ssize_t n = pread(fd, line, SCRIPT_LINE, 0);
+    close(fd);
+    if (n < 3 || line[0] != '#' || line[1] != '!') return false;
+    line[n] = '\0';
+    char *at = line + 2, *end;
+    while (*at == ' ' || *at == '\t') at++;
+    for (end = at; *end && *end != ' ' && *end != '\t' && *end != '\n'; end++) {}
+    if (end == at || (size_t)(end - at) >= size) return false;
+    memcpy(to, at, (size_t)(end - at));
+    to[end - at] = '\0';
+    return true;
+}
+
+/* Judge the program and, if it is a script, its interpreters. 0: `image` is what must run. -1: answered. */
+static int judge_program(struct cg_call *call, struct cg_fs_target *target, unsigned flags, struct image *image) {
+    struct cg_path path;
+    struct stat st;
+    for (int depth = 0; depth <= INTERPRETERS_MAX; depth++) {
+        fs_resolve(call, target, depth ? CG_RESOLVE_FOLLOW : flags, &path);
+        if (path.text[0] == '\0' && path.error) cg_answer_error(call, path.error);
+        else if (!judge_image(call, target, &path)) {
+        } else if (path.error) cg_answer_error(call, path.error);
+        else if (fstat(path.object, &st) != 0) cg_answer_error(call, errno);
+        else if (S_ISLNK(st.st_mode)) cg_answer_error(call, ELOOP);
+        else if (!S_ISREG(st.st_mode) || syscall(SYS_faccessat2, path.object, "", X_OK, AT_EMPTY_PATH | AT_EACCESS) != 0) cg_answer_error(call, EACCES);
+        if (call->answered) {
+            cg_path_release(&path);
+            return -1;
+        }
+        *image = (struct image){st.st_dev, st.st_ino};
+        char interpreter[PATH_MAX];
+        const bool script = script_interpreter(path.object, interpreter, sizeof interpreter);
+        cg_path_release(&path);
+        if (!script) return 0;
+        int base = interpreter[0] == '/' ? -1 : cg_pin_cwd(call);
+        fs_target_release(target);
+        target->base = base;
+        snprintf(target->path, sizeof target->path, "%s", interpreter);
+    }
+    cg_answer_error(call, ELOOP);
+    return -1;
+}
+
+static bool same_image(struct cg_vm *vm, pid_t pid, const struct image *image) {
+    char path[32];
+    struct stat st;
+    snprintf(path, sizeof path, "%d/exe", pid);
+    return fstatat(vm->root.host_proc, path, &st, 0) == 0 && st.st_dev == image->device && st.st_ino == image->inode;
+}
+
+/* Let the call run with the caller's own arguments, and look at what came of it. */
+static void run_proved(struct cg_call *call, const struct image *image) {
+    if (ptrace(PTRACE_SEIZE, call->tid, 0, PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL) != 0 || ptrace(PTRACE_INTERRUPT, call->tid, 0, 0) != 0) {
+        cg_answer_error(call, EACCES); /* it cannot be proved, so it does not run; a seized thread is let go when it dies */
+        return;
+    }
+    cg_answer_continue(call, "the image is compared with the judged one at the exec event, before its first instruction, and killed if it differs");
+    for (;;) {
+        /* After a successful exec the thread has its group's id, whichever thread called. */
+        int status;
+        pid_t pid = waitpid(-1, &status, __WALL | __WNOTHREAD); /* this thread traces nobody else */
+        if (pid < 0 && errno == EINTR) continue;
+        if (pid < 0 || WIFEXITED(status) || WIFSIGNALED(status)) return;
+        if (status >> 8 == (SIGTRAP | PTRACE_EVENT_EXEC << 8)) {
+            if (!same_image(call->vm, pid, image)) {
+                /* Changed after it was judged: only a program that attacks does that. */
+                kill(pid, SIGKILL);
+                while (waitpid(pid, &status, __WALL) == pid && !WIFEXITED(status) && !WIFSIGNALED(status)) {}
+            } else ptrace(PTRACE_DETACH, pid, 0, 0);
+            return;
+        }
+        if (status >> 16 == PTRACE_EVENT_STOP) { /* the exec failed, with the kernel's own errno: let the caller see it */
+            ptrace(PTRACE_DETACH, pid, 0, 0);
+            return;
+        }
+        ptrace(PTRACE_CONT, pid, 0, WSTOPSIG(status)); /* a signal for the guest: deliver it */
+    }
+}
+
+void exec_program(struct cg_call *call) {
+    const bool at = call->nr == SYS_execveat;
+    struct cg_fs_target target;
+    struct image image;
+    if (cg_take_exec(call->vm, call->tid)) {
+        cg_answer_continue(call, "the operator's own program: the caller is our code, its memory is not shared with any guest");
+        return;
+    }
+    const uint64_t flags = at ? (uint32_t)call->args[4] : 0;
+    if (flags & ~(uint64_t)(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)) { cg_answer_error(call, EINVAL); return; }
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (judge_program(call, &target, (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0), &image) == 0) {
+        cg_block_begin(call);
+        run_proved(call, &image);
+        cg_block_end(call);
+    }
+    fs_target_release(&target);
+}

@@ -1,0 +1,188 @@
+/* Calls that make, remove and move names: mkdir, unlink, rename, symlink, link, mknod. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "fs_target.h"
+
+#ifndef RENAME_NOREPLACE
+#define RENAME_NOREPLACE 1
+#define RENAME_EXCHANGE 2
+#define RENAME_WHITEOUT 4
+#endif
+
+static void done(struct cg_call *call, int result) { result == 0 ? cg_answer_value(call, 0) : cg_answer_error(call, errno); }
+
+/* The name to be made: judged, and answered unless it is free to be made. 0 = go on. */
+static int find_new(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, struct cg_path *path) {
+    fs_resolve_parent(call, target, path);
+    if (path->text[0] == '\0' && path->error) cg_answer_error(call, path->error);
+    else if (!fs_judge(call, target, operation, path)) {
+    } else if (path->object >= 0) cg_answer_error(call, EEXIST);
+    else if (path->error != ENOENT || path->parent < 0 || path->name[0] == '\0') cg_answer_error(call, path->error ? path->error : ENOENT);
+    else return 0;
+    cg_path_release(path);
+    return -1;
+}
+
+/* The name to be removed or moved: there, and judged. */
+static int find_old(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, int no_name, struct cg_path *path) {
+    fs_resolve_parent(call, target, path);
+    if (path->text[0] == '\0' && path->error) cg_answer_error(call, path->error);
+    else if (!fs_judge(call, target, operation, path)) {
+    } else if (path->error) cg_answer_error(call, path->error);
+    else if (path->name[0] == '\0' || path->parent < 0) cg_answer_error(call, no_name);
+    else return 0;
+    cg_path_release(path);
+    return -1;
+}
+
+void fs_do_mkdir(struct cg_call *call, const struct cg_fs_target *target, mode_t mode) {
+    struct cg_path path;
+    if (find_new(call, target, CG_FS_OP_CREATE_DIR, &path) != 0) return;
+    fs_use_umask(call);
+    done(call, mkdirat(path.parent, path.name, mode & 07777));
+    cg_path_release(&path);
+}
+
+void fs_mkdir(struct cg_call *call) {
+    const bool at = call->nr == SYS_mkdirat;
+    struct cg_fs_target target;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    fs_do_mkdir(call, &target, (mode_t)call->args[at ? 2 : 1]);
+    fs_target_release(&target);
+}
+
+void fs_mknod(struct cg_call *call) {
+    const bool at = call->nr == SYS_mknodat;
+    const mode_t mode = (mode_t)call->args[at ? 2 : 1], type = mode & S_IFMT;
+    struct cg_fs_target target;
+    struct cg_path path;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (find_new(call, &target, CG_FS_OP_WRITE, &path) == 0) {
+        fs_use_umask(call);
+        if (type && type != S_IFREG && type != S_IFIFO && type != S_IFSOCK) cg_answer_error(call, EPERM); /* no devices in a VM */
+        else if (strchr(path.name, '/')) cg_answer_error(call, ENOENT);
+        else done(call, mknodat(path.parent, path.name, mode, 0));
+        cg_path_release(&path);
+    }
+    fs_target_release(&target);
+}
+
+void fs_do_unlink(struct cg_call *call, const struct cg_fs_target *target, bool directory) {
+    struct cg_path path;
+    if (find_old(call, target, CG_FS_OP_RM, directory ? EBUSY : EISDIR, &path) != 0) return;
+    done(call, unlinkat(path.parent, path.name, directory ? AT_REMOVEDIR : 0));
+    cg_path_release(&path);
+}
+
+void fs_unlink(struct cg_call *call) {
+    const bool at = call->nr == SYS_unlinkat;
+    const uint64_t flags = at ? (uint32_t)call->args[2] : call->nr == SYS_rmdir ? AT_REMOVEDIR : 0;
+    struct cg_fs_target target;
+    if (flags & ~(uint64_t)AT_REMOVEDIR) { cg_answer_error(call, EINVAL); return; }
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    size_t n = strlen(target.path);
+    if (flags && n >= 1 && target.path[n - 1] == '.' && (n == 1 || target.path[n - 2] == '/')) cg_answer_error(call, EINVAL); /* rmdir(2): "." */
+    else fs_do_unlink(call, &target, flags & AT_REMOVEDIR);
+    fs_target_release(&target);
+}
+
+/* No widening (SPEC 3.1): neither the object nor anything below it may gain an operation by its new name. */
+static bool widens(struct cg_call *call, const struct cg_path *from, const struct cg_path *to) {
+    struct stat st;
+    if (call->unchecked) return false;
+    const int directory = fstat(from->object, &st) != 0 || S_ISDIR(st.st_mode);
+    return cg_policy_subtree_differs(call->vm->launch.policy, from->text, from->length, to->text, to->length, directory) != 0;
+}
+
+void fs_do_rename(struct cg_call *call, const struct cg_fs_target *from, const struct cg_fs_target *to, unsigned flags) {
+    struct cg_path old, new;
+    if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) || (flags & RENAME_EXCHANGE && flags != RENAME_EXCHANGE)) {
+        cg_answer_error(call, EINVAL);
+        return;
+    }
+    if (flags & RENAME_WHITEOUT) { cg_answer_error(call, EPERM); return; } /* makes a device */
+    if (find_old(call, from, CG_FS_OP_RENAME, EBUSY, &old) != 0) return;
+    fs_resolve_parent(call, to, &new);
+    const bool replaces = new.object >= 0;
+    const bool exchange = flags & RENAME_EXCHANGE;
+    if (new.text[0] == '\0' && new.error) cg_answer_error(call, new.error);
+    else if (!fs_judge(call, to, CG_FS_OP_RENAME, &new)) {
+    } else if (replaces && !exchange && !(flags & RENAME_NOREPLACE) && !fs_judge(call, to, CG_FS_OP_RM, &new)) {
+    } else if (new.error && (new.error != ENOENT || new.parent < 0)) cg_answer_error(call, new.error);
+    else if (new.name[0] == '\0' || new.parent < 0) cg_answer_error(call, flags & RENAME_NOREPLACE ? EEXIST : EBUSY);
+    else if (exchange && !replaces) cg_answer_error(call, ENOENT);
+    else if (widens(call, &old, &new)) fs_refuse(call, from, CG_FS_OP_RENAME, CG_RULE_WIDENING, &old, "its new name would give it, or something below it, an operation it does not have");
+    else if (exchange && widens(call, &new, &old)) fs_refuse(call, to, CG_FS_OP_RENAME, CG_RULE_WIDENING, &new, "its new name would give it, or something below it, an operation it does not have");
+    else done(call, (int)syscall(SYS_renameat2, old.parent, old.name, new.parent, new.name, flags));
+    cg_path_release(&old);
+    cg_path_release(&new);
+}
+
+void fs_rename(struct cg_call *call) {
+    const bool at = call->nr != SYS_rename;
+    struct cg_fs_target from, to;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &from) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[2] : AT_FDCWD, call->args[at ? 3 : 1], &to) == 0) {
+        fs_do_rename(call, &from, &to, call->nr == SYS_renameat2 ? (unsigned)call->args[4] : 0);
+        fs_target_release(&to);
+    }
+    fs_target_release(&from);
+}
+
+void fs_do_symlink(struct cg_call *call, const char *text, const struct cg_fs_target *link) {
+    struct cg_path path;
+    if (find_new(call, link, CG_FS_OP_SYMLINK, &path) != 0) return;
+    if (strchr(path.name, '/')) cg_answer_error(call, ENOENT);
+    else done(call, symlinkat(text, path.parent, path.name));
+    cg_path_release(&path);
+}
+
+void fs_symlink(struct cg_call *call) {
+    const bool at = call->nr == SYS_symlinkat;
+    char text[PATH_MAX];
+    struct cg_fs_target link;
+    int error = cg_read_string(call, call->args[0], text, sizeof text);
+    if (!error && text[0] == '\0') error = -ENOENT;
+    if (error) { cg_answer_error(call, -error); return; }
+    if (fs_target_read(call, at ? (int)call->args[1] : AT_FDCWD, call->args[at ? 2 : 1], &link) != 0) return;
+    fs_do_symlink(call, text, &link);
+    fs_target_release(&link);
+}
+
+void fs_do_link(struct cg_call *call, const struct cg_fs_target *from, bool follow, const struct cg_fs_target *to) {
+    struct cg_path old, new;
+    if (fs_find(call, from, (follow ? CG_RESOLVE_FOLLOW : 0) | CG_RESOLVE_EMPTY, CG_FS_OP_WRITE, &old) != 0) return;
+    if (find_new(call, to, CG_FS_OP_WRITE, &new) == 0) {
+        struct stat st;
+        if (fstat(old.object, &st) == 0 && S_ISDIR(st.st_mode)) cg_answer_error(call, EPERM);
+        else if (strchr(new.name, '/')) cg_answer_error(call, ENOENT);
+        /* A file without a name (O_TMPFILE) has none to compare with: it is created by this link, which was judged as a write. */
+        else if (st.st_nlink > 0 && widens(call, &old, &new))
+            fs_refuse(call, from, CG_FS_OP_WRITE, CG_RULE_WIDENING, &old, "its new name would give it an operation it does not have");
+        else done(call, linkat(AT_FDCWD, fs_own_path(old.object).text, new.parent, new.name, AT_SYMLINK_FOLLOW));
+        cg_path_release(&new);
+    }
+    cg_path_release(&old);
+}
+
+void fs_link(struct cg_call *call) {
+    const bool at = call->nr == SYS_linkat;
+    const uint64_t flags = at ? (uint32_t)call->args[4] : 0;
+    struct cg_fs_target from, to;
+    if (flags & ~(uint64_t)(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &from) != 0) return;
+    if (from.path[0] == '\0' && !(flags & AT_EMPTY_PATH)) cg_answer_error(call, ENOENT);
+    else if (fs_target_read(call, at ? (int)call->args[2] : AT_FDCWD, call->args[at ? 3 : 1], &to) == 0) {
+        fs_do_link(call, &from, flags & AT_SYMLINK_FOLLOW, &to);
+        fs_target_release(&to);
+    }
+    fs_target_release(&from);
+}

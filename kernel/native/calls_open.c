@@ -1,0 +1,144 @@
+/* open, openat, openat2, creat: judged on the pinned object, opened from it, and put into the caller's table. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "fs_target.h"
+
+#define RACES_MAX 16                      /* something appeared or vanished between look-up and open */
+#define TMPFILE (O_TMPFILE & ~O_DIRECTORY)
+#define OPENAT_FLAGS (O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_SYNC | O_DSYNC | O_ASYNC | O_DIRECT | \
+                      O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH | TMPFILE | 0100000 /* O_LARGEFILE */)
+#define PATH_FLAGS (O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC)
+
+/* Every operation that the open implies, on what it would really touch. */
+static bool judge_open(struct cg_call *call, const struct cg_fs_target *target, uint64_t flags, const struct cg_path *path, bool creates, mode_t type) {
+    const uint64_t access = flags & O_ACCMODE;
+    if (flags & O_PATH) return fs_judge(call, target, CG_FS_OP_STAT, path);
+    const bool directory = S_ISDIR(type) || (!type && !creates && flags & O_DIRECTORY);
+    if (access != O_WRONLY && !(flags & TMPFILE) && !fs_judge(call, target, directory ? CG_FS_OP_READDIR : CG_FS_OP_READ, path)) return false;
+    if (access == O_RDWR && flags & TMPFILE && !fs_judge(call, target, CG_FS_OP_READ, path)) return false;
+    if ((access != O_RDONLY || creates || flags & (TMPFILE | O_TRUNC)) && !fs_judge(call, target, CG_FS_OP_WRITE, path)) return false;
+    return !(flags & O_TRUNC) || fs_judge(call, target, CG_FS_OP_TRUNCATE, path);
+}
+
+/* An O_PATH descriptor cannot be handed over (ADDFD refuses them); one that may be read stands in for it, where reading is allowed too. */
+static void open_path_only(struct cg_call *call, const struct cg_fs_target *target, const struct cg_path *path, mode_t type, uint64_t flags, bool cloexec) {
+    const unsigned reading = S_ISDIR(type) ? CG_FS_OP_READDIR : CG_FS_OP_READ;
+    if ((!S_ISDIR(type) && !S_ISREG(type)) || !fs_would_allow(call, reading, path->text, path->length)) {
+        fs_refuse(call, target, CG_FS_OP_STAT, CG_RULE_UNSUPPORTED, path, "an O_PATH descriptor without the right to read is not supported");
+        return;
+    }
+    int fd = open(fs_own_path(path->object).text, O_RDONLY | O_NOCTTY | O_CLOEXEC | (int)(flags & O_DIRECTORY));
+    if (fd < 0) cg_answer_error(call, errno);
+    else cg_answer_fd(call, fd, cloexec);
+}
+
+void fs_do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_t flags, mode_t mode, uint64_t resolve, bool cloexec) {
+    const unsigned links = resolve & RESOLVE_NO_SYMLINKS ? CG_RESOLVE_NO_LINKS : 0;
+    const bool create = flags & O_CREAT && !(flags & (O_PATH | TMPFILE));
+    struct cg_path path;
+    for (int race = 0; race < RACES_MAX; race++) {
+        struct stat st = {0};
+        bool named = create;
+        if (create) fs_resolve_parent(call, target, &path);
+        if (create && path.object >= 0 && fstat(path.object, &st) == 0 && S_ISLNK(st.st_mode) && !(flags & (O_EXCL | O_NOFOLLOW))) {
+            cg_path_release(&path); /* creating follows a final link, a dangling one too */
+            named = false;
+        }
+        if (!named) fs_resolve(call, target, links | (flags & (O_NOFOLLOW) || (create && flags & O_EXCL) ? 0 : CG_RESOLVE_FOLLOW), &path);
+        const bool exists = path.object >= 0 && path.error == 0;
+        if (exists && fstat(path.object, &st) != 0) { cg_answer_error(call, errno); break; }
+        const bool creates = !exists && create && path.error == ENOENT && path.parent >= 0;
+        if (path.text[0] == '\0' && path.error) { cg_answer_error(call, path.error); break; }
+        if (!judge_open(call, target, flags, &path, creates, exists ? st.st_mode : 0)) break;
+
+        if (!exists && !creates) { cg_answer_error(call, path.error); break; }
+        if (create && (strchr(path.name, '/') || (exists && S_ISDIR(st.st_mode) && !(flags & O_EXCL)))) { cg_answer_error(call, EISDIR); break; }
+        if (exists && create && flags & O_EXCL) { cg_answer_error(call, EEXIST); break; }
+        if (resolve & RESOLVE_NO_MAGICLINKS && path.magic) { cg_answer_error(call, ELOOP); break; }
+        if (exists && flags & O_PATH) { open_path_only(call, target, &path, st.st_mode, flags, cloexec); break; }
+        if (exists && S_ISLNK(st.st_mode)) { cg_answer_error(call, ELOOP); break; }
+
+        /* A terminal never becomes the supervisor's; our copy never outlives an exec of ours. */
+        const int open_flags = (int)(flags & ~(uint64_t)(O_CREAT | O_EXCL | O_NOFOLLOW)) | O_CLOEXEC | O_NOCTTY;
+        int fd;
+        if (creates) {
+            fs_use_umask(call);
+            fd = openat(path.parent, path.name, open_flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode & 07777);
+            if (fd < 0 && errno == EEXIST) { cg_path_release(&path); continue; }
+        } else {
+            if (flags & TMPFILE) fs_use_umask(call);
+            const bool may_block = !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+            if (may_block) cg_block_begin(call);
+            fd = open(fs_own_path(path.object).text, open_flags, mode & 07777);
+            if (may_block) cg_block_end(call);
+        }
+        if (fd < 0) cg_answer_error(call, errno);
+        else cg_answer_fd(call, fd, cloexec);
+        break;
+    }
+    cg_path_release(&path);
+    if (!call->answered) cg_answer_error(call, EACCES); /* a storm of races that never settled */
+}
+
+/* open_how, as openat2(2) reads it: of any size from the first version's on, as long as what is not known here is zero. */
+static int read_how(struct cg_call *call, struct open_how *how) {
+    uint8_t rest[256];
+    uint64_t size = call->args[3];
+    if (size < sizeof *how) return -EINVAL;
+    if (size > 4096) return -E2BIG;
+    int error = cg_read_memory(call, call->args[2], how, sizeof *how);
+    for (uint64_t at = sizeof *how; !error && at < size;) {
+        uint64_t n = size - at < sizeof rest ? size - at : sizeof rest;
+        error = cg_read_memory(call, call->args[2] + at, rest, n);
+        for (uint64_t i = 0; !error && i < n; i++)
+            if (rest[i]) error = -E2BIG;
+        at += n;
+    }
+    return error;
+}
+
+void fs_open(struct cg_call *call) {
+    struct cg_fs_target target;
+    struct open_how how = {0};
+    int dirfd = AT_FDCWD;
+    uint64_t pointer = call->args[0];
+    switch (call->nr) {
+    case SYS_open: how.flags = call->args[1], how.mode = call->args[2]; break;
+    case SYS_creat: how.flags = O_CREAT | O_WRONLY | O_TRUNC, how.mode = call->args[1]; break;
+    case SYS_openat: dirfd = (int)call->args[0], pointer = call->args[1], how.flags = call->args[2], how.mode = call->args[3]; break;
+    case SYS_openat2: {
+        dirfd = (int)call->args[0], pointer = call->args[1];
+        int error = read_how(call, &how);
+        const uint64_t makes = O_CREAT | TMPFILE;
+        if (!error && (how.flags & ~(uint64_t)OPENAT_FLAGS || how.mode & ~07777ull || (how.mode && !(how.flags & makes)) || how.resolve & ~0x3full ||
+                       (how.flags & O_PATH && how.flags & ~(uint64_t)PATH_FLAGS)))
+            error = -EINVAL;
+        if (!error && how.resolve & RESOLVE_CACHED) error = -EAGAIN; /* "would need more than the cache": always a legal answer */
+        if (error) { cg_answer_error(call, -error); return; }
+    }
+    }
+    how.flags = (uint32_t)how.flags & OPENAT_FLAGS; /* the older calls ignore what they do not know */
+    if (how.flags & O_PATH) how.flags &= PATH_FLAGS;
+    if ((how.flags & TMPFILE && ((how.flags & O_TMPFILE) != O_TMPFILE || (how.flags & O_ACCMODE) == O_RDONLY)) ||
+        (how.flags & O_CREAT && how.flags & O_DIRECTORY)) {
+        cg_answer_error(call, EINVAL);
+        return;
+    }
+    if (fs_target_read(call, dirfd, pointer, &target) != 0) return;
+    if (how.resolve & ~(uint64_t)(RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)) {
+        struct cg_path path;
+        fs_resolve(call, &target, CG_RESOLVE_FOLLOW, &path);
+        fs_refuse(call, &target, CG_FS_OP_READ, CG_RULE_UNSUPPORTED, &path, "openat2 with this RESOLVE flag is not supported");
+        cg_path_release(&path);
+    } else fs_do_open(call, &target, how.flags, (mode_t)how.mode, how.resolve, how.flags & O_CLOEXEC);
+    fs_target_release(&target);
+}

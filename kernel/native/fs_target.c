@@ -1,0 +1,125 @@
+/* Path arguments: read once, resolved on pinned descriptors, judged as what they resolve to. */
+#define _GNU_SOURCE
+#include "fs_target.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fs_target.h"
+
+int fs_target_read(struct cg_call *call, int dirfd, uint64_t pointer, struct cg_fs_target *target) {
+    target->base = -1;
+    int error = cg_read_string(call, pointer, target->path, sizeof target->path);
+    if (error == 0 && target->path[0] != '/') {
+        target->base = dirfd == AT_FDCWD ? cg_pin_cwd(call) : cg_pin_descriptor(call, dirfd);
+        if (target->base < 0) error = target->base;
+    }
+    /* What was read is the caller's only if the caller still waits: a pid can be recycled between two calls on it. */
+    if (error == 0 && !cg_still_waiting(call)) error = -ESRCH;
+    if (error == 0) return 0;
+    fs_target_release(target);
+    cg_answer_error(call, -error);
+    return -1;
+}
+
+int fs_target_descriptor(struct cg_call *call, int fd, struct cg_fs_target *target) {
+    target->path[0] = '\0';
+    target->base = fd == AT_FDCWD ? cg_pin_cwd(call) : cg_pin_descriptor(call, fd);
+    if (target->base >= 0 && cg_still_waiting(call)) return 0;
+    int error = target->base < 0 ? -target->base : ESRCH;
+    fs_target_release(target);
+    cg_answer_error(call, error);
+    return -1;
+}
+
+void fs_target_set(struct cg_fs_target *target, const char *path) {
+    target->base = -1;
+    snprintf(target->path, sizeof target->path, "%s", path);
+}
+
+void fs_target_release(struct cg_fs_target *target) {
+    if (target->base >= 0) close(target->base);
+    target->base = -1;
+}
+
+static struct cg_self self_of(void *context) {
+    struct cg_call *call = context;
+    struct cg_caller who;
+    if (call->tid == 0 || cg_caller_of(call->vm, call->tid, &who) != 0) return (struct cg_self){0, 0};
+    return (struct cg_self){who.inner_tgid, who.inner_tid};
+}
+
+int fs_resolve(struct cg_call *call, const struct cg_fs_target *target, unsigned flags, struct cg_path *out) {
+    return cg_resolve(&call->vm->root, target->base, target->path, flags, self_of, call, out);
+}
+
+int fs_resolve_parent(struct cg_call *call, const struct cg_fs_target *target, struct cg_path *out) {
+    return cg_resolve_parent(&call->vm->root, target->base, target->path, self_of, call, out);
+}
+
+bool fs_would_allow(struct cg_call *call, unsigned operation, const char *text, size_t length) {
+    return call->unchecked || cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, text, length, NULL) == 1;
+}
+
+/* The caller's own entries of /proc, which programs need to run: reading them is always allowed (SPEC 3.1). */
+static bool own_proc(struct cg_call *call, unsigned operation, const char *text) {
+    const unsigned reading = 1u << CG_FS_OP_READ | 1u << CG_FS_OP_STAT | 1u << CG_FS_OP_READDIR | 1u << CG_FS_OP_READLINK;
+    if (!(reading >> operation & 1) || strncmp(text, "/proc/", 6) != 0) return false;
+    char *end;
+    const long pid = strtol(text + 6, &end, 10);
+    if (end == text + 6 || (*end != '/' && *end != '\0')) return false;
+    const struct cg_self self = self_of(call);
+    return pid > 0 && (pid == self.tgid || pid == self.tid);
+}
+
+void fs_refuse(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, int32_t rule, const struct cg_path *path, const char *reason) {
+    char requested[2 * PATH_MAX];
+    size_t n = 0;
+    const char *asked = target->path;
+    if (asked[0] != '/') {
+        if (target->base < 0 || cg_descriptor_text(&call->vm->root, target->base, requested, PATH_MAX, &n) != 0) n = 0;
+        while (n > 0 && requested[n - 1] == '/') n--;
+        while (asked[0] == '.' && asked[1] == '/') asked += 2;
+        if (strcmp(asked, ".") == 0) asked = "";
+        if (n == 0 || asked[0]) requested[n++] = '/';
+    }
+    snprintf(requested + n, sizeof requested - n, "%s", asked);
+    cg_refuse(call, CG_SCOPE_FS, operation, rule, path->text, path->length, requested, reason);
+}
+
+bool fs_judge(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, const struct cg_path *path) {
+    int32_t rule = CG_RULE_DEFAULT;
+    if (call->unchecked) return true;
+    if (path->text[0] != '/' && path->object >= 0) return true; /* a pipe, a socket: a descriptor the caller already has */
+    if (cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, path->text, path->length, &rule) == 1) return true;
+    if (own_proc(call, operation, path->text)) return true;
+    fs_refuse(call, target, operation, rule, path, "");
+    return false;
+}
+
+int fs_find(struct cg_call *call, const struct cg_fs_target *target, unsigned flags, unsigned operation, struct cg_path *out) {
+    fs_resolve(call, target, flags, out);
+    /* Judged before it is said whether it exists: the answer for a denied name is the same either way. */
+    if (out->text[0] == '\0' && out->error) cg_answer_error(call, out->error);
+    else if (fs_judge(call, target, operation, out) && out->error) cg_answer_error(call, out->error);
+    if (!call->answered) return 0;
+    cg_path_release(out);
+    return -1;
+}
+
+void fs_use_umask(struct cg_call *call) {
+    struct cg_caller who;
+    if (call->tid == 0) umask(022);
+    else umask(cg_caller_of(call->vm, call->tid, &who) == 0 ? who.umask : 077);
+}
+
+struct cg_own_path fs_own_path(int fd) {
+    struct cg_own_path path;
+    snprintf(path.text, sizeof path.text, "/proc/self/fd/%d", fd);
+    return path;
+}

@@ -1,0 +1,203 @@
+/* Worker threads: receive a notified call, hand it to its handler, answer it exactly once.
+ *
+ * All workers wait in the same receive; whenever the last idle one gets a call another is started, so a call that blocks (opening a fifo, a full
+ * socket) delays only its caller. All signals stay blocked: an interrupted answer would leave the caller hanging.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "calls.h"
+#include "supervisor.h"
+
+#ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
+#define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
+#endif
+#define SYNC_WAKE_UP 1ull /* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6 */
+#define STACK (512u * 1024)
+
+struct cg_worker {
+    struct cg_vm *vm;
+    pthread_t thread;
+    struct seccomp_notif *received;
+    struct seccomp_notif_resp *response;
+    atomic_uint_least64_t blocked_in; /* id of the call while it may block; 0 otherwise */
+};
+
+typedef void (*handler)(struct cg_call *);
+static const handler handlers[CG_SYSCALL_MAX + 1] = {
+#define CG_SYSCALL(number, name, function) [number] = function,
+#include "syscall_table.h"
+#undef CG_SYSCALL
+};
+
+static void respond(struct cg_call *call, int64_t value, int error, uint32_t flags) {
+    struct seccomp_notif_resp *response = call->worker->response;
+    memset(response, 0, call->vm->response_size);
+    response->id = call->id;
+    response->val = value;
+    response->error = error;
+    response->flags = flags;
+    call->answered = true;
+    /* ENOENT: the caller was killed meanwhile, there is nobody to answer. */
+    while (ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_SEND, response) != 0 && errno == EINTR) {}
+}
+
+void cg_answer_error(struct cg_call *call, int error) {
+    if (call->answered) return;
+    if (call->tid == 0) { call->answered = true, call->error = error; return; }
+    respond(call, 0, -error, 0);
+}
+
+void cg_answer_value(struct cg_call *call, int64_t value) {
+    if (call->answered) return;
+    if (call->tid == 0) { call->answered = true, call->value = value; return; }
+    respond(call, value, 0, 0);
+}
+
+void cg_answer_continue(struct cg_call *call, const char *reason) {
+    (void)reason; /* for the reader, and for the test that collects these sites */
+    if (call->answered) return;
+    if (call->tid == 0) { cg_answer_error(call, EACCES); return; }
+    respond(call, 0, 0, SECCOMP_USER_NOTIF_FLAG_CONTINUE);
+}
+
+void cg_answer_fd(struct cg_call *call, int fd, bool close_on_exec) {
+    if (call->tid == 0 && !call->answered) { call->answered = true, call->fd = fd; return; }
+    if (!call->answered) {
+        /* SEND: the descriptor appears and the call returns in one step, so no interruption can leak it. */
+        struct seccomp_notif_addfd add = {.id = call->id, .flags = SECCOMP_ADDFD_FLAG_SEND, .srcfd = (uint32_t)fd,
+                                          .newfd_flags = close_on_exec ? O_CLOEXEC : 0};
+        if (ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) >= 0) call->answered = true;
+        else cg_answer_error(call, errno == EBADF || errno == EINVAL ? EACCES : errno); /* EMFILE: the guest's own limit */
+    }
+    close(fd);
+}
+
+bool cg_still_waiting(struct cg_call *call) {
+    return call->tid == 0 || ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call->id) == 0;
+}
+
+static void interrupted(int signal) { (void)signal; }
+
+void cg_block_begin(struct cg_call *call) {
+    if (call->tid == 0) return;
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    atomic_store(&call->worker->blocked_in, call->id);
+    atomic_fetch_add(&call->vm->blocked_workers, 1);
+    const uint64_t more = 1;
+    if (write(call->vm->wake, &more, sizeof more) < 0) {} /* full is fine: the main thread will look */
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+}
+
+void cg_block_end(struct cg_call *call) {
+    if (call->tid == 0) return;
+    const int error = errno;
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &one, NULL);
+    atomic_fetch_sub(&call->vm->blocked_workers, 1);
+    atomic_store(&call->worker->blocked_in, 0);
+    errno = error;
+}
+
+void cg_notify_tick(struct cg_vm *vm) {
+    for (size_t i = 0; i < CG_WORKERS_MAX; i++) {
+        struct cg_worker *worker = atomic_load(&vm->workers[i]);
+        if (!worker) continue;
+        uint64_t id = atomic_load(&worker->blocked_in);
+        if (id && ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) != 0 && errno == ENOENT) pthread_kill(worker->thread, SIGUSR1);
+    }
+}
+
+static void *work(void *context);
+
+static int start_worker(struct cg_vm *vm) {
+    const int index = atomic_fetch_add(&vm->worker_count, 1);
+    if (index >= CG_WORKERS_MAX) {
+        atomic_fetch_sub(&vm->worker_count, 1);
+        return EAGAIN;
+    }
+    struct cg_worker *worker = calloc(1, sizeof *worker);
+    pthread_attr_t attributes;
+    int error = ENOMEM;
+    if (worker) {
+        worker->vm = vm;
+        worker->received = calloc(1, vm->notif_size);
+        worker->response = calloc(1, vm->response_size);
+        if (worker->received && worker->response && pthread_attr_init(&attributes) == 0) {
+            pthread_attr_setstacksize(&attributes, STACK);
+            pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+            atomic_fetch_add(&vm->idle_workers, 1);
+            error = pthread_create(&worker->thread, &attributes, work, worker);
+            pthread_attr_destroy(&attributes);
+            if (error) atomic_fetch_sub(&vm->idle_workers, 1);
+        }
+    }
+    if (error) { /* the calls that are in flight go on with the workers there are */
+        if (worker) free(worker->received), free(worker->response);
+        free(worker);
+        atomic_fetch_sub(&vm->worker_count, 1);
+        return error;
+    }
+    atomic_store(&vm->workers[index], worker);
+    return 0;
+}
+
+static void *work(void *context) {
+    struct cg_worker *worker = context;
+    struct cg_vm *vm = worker->vm;
+    struct cg_call *call = calloc(1, sizeof *call);
+    /* An umask and a working directory of its own: creating for a guest uses the guest's. */
+    if (!call || unshare(CLONE_FS) != 0) abort(); /* fail closed: the VM dies with the supervisor */
+    for (;;) {
+        memset(worker->received, 0, vm->notif_size);
+        if (ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_RECV, worker->received) != 0) {
+            if (errno == EINTR) continue;
+            struct pollfd on = {.fd = vm->listener, .events = POLLIN};
+            if (errno == ENOENT && poll(&on, 1, 0) >= 0 && !(on.revents & POLLHUP)) continue; /* that caller was killed */
+            return NULL; /* no task is left under the filter: the main thread sees init end */
+        }
+        if (atomic_fetch_sub(&vm->idle_workers, 1) == 1) start_worker(vm);
+        const struct seccomp_data *data = &worker->received->data;
+        call->vm = vm;
+        call->worker = worker;
+        call->id = worker->received->id;
+        call->tid = (pid_t)worker->received->pid;
+        call->nr = data->nr;
+        memcpy(call->args, data->args, sizeof call->args);
+        call->answered = call->unchecked = false;
+        call->denial = NULL;
+        atomic_fetch_add(&vm->notified, 1);
+        handler function = call->tid > 0 && call->nr >= 0 && call->nr <= CG_SYSCALL_MAX ? handlers[call->nr] : NULL;
+        if (function) function(call);
+        if (!call->answered) cg_answer_error(call, EACCES); /* no handler, or one that did not decide: a denial */
+        atomic_fetch_add(&vm->idle_workers, 1);
+    }
+}
+
+int cg_notify_start(struct cg_vm *vm) {
+    struct seccomp_notif_sizes sizes;
+    if (syscall(SYS_seccomp, SECCOMP_GET_NOTIF_SIZES, 0, &sizes) != 0) return -1;
+    vm->notif_size = sizes.seccomp_notif > sizeof(struct seccomp_notif) ? sizes.seccomp_notif : sizeof(struct seccomp_notif);
+    vm->response_size =
+        sizes.seccomp_notif_resp > sizeof(struct seccomp_notif_resp) ? sizes.seccomp_notif_resp : sizeof(struct seccomp_notif_resp);
+    vm->features = CG_FEATURE_WAIT_KILLABLE;
+    if (ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) == 0) vm->features |= CG_FEATURE_SYNC_WAKE_UP;
+    struct sigaction action = {.sa_handler = interrupted}; /* no SA_RESTART: it is there to interrupt */
+    if (sigaction(SIGUSR1, &action, NULL) != 0) return -1;
+    errno = start_worker(vm);
+    return errno ? -1 : 0;
+}

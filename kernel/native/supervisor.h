@@ -1,0 +1,175 @@
+/* The supervisor's own picture of one VM: what its files share.
+ *
+ *   main.c      start, control loop            launch.c   the launch blob, becoming an id, making the namespaces
+ *   root.c      the private root (inside)      init.c     pid 1 and the leaders (inside)
+ *   control.c   messages from the host         runs.c     programs the host started, and their ends
+ *   notify.c    worker threads, answers        memory.c   guest memory and what /proc says of a caller
+ *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
+ *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
+ *
+ * Lock order: runs_lock before nothing else; it is never held across a call that can block on a guest.
+ */
+#ifndef CG_SUPERVISOR_H
+#define CG_SUPERVISOR_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "bytes.h"
+#include "policy.h"
+#include "protocol.h"
+#include "resolve.h"
+
+#define CG_INIT_SOCKET 5      /* init's end of its socket to the supervisor, in init */
+#define CG_RUNS_MAX 1024      /* programs of the host alive at once in one VM */
+#define CG_WORKERS_MAX 128    /* calls in flight; a VM that blocks them all blocks only itself */
+#define CG_LIMITS_MAX 16
+#define CG_DENIALS_PER_RUN 10000u /* records sent; the rest are counted */
+
+struct cg_limit { unsigned resource; struct rlimit value; };
+
+/* One set-up step; the strings point into the launch blob and end in NUL (copied by launch.c). */
+struct cg_step { uint32_t kind, mode, flags; const char *destination; const uint8_t *source; size_t source_length; int tree; char *staged; };
+
+struct cg_launch {
+    uint32_t flags, host_pid, guest_uid, guest_gid;
+    char hostname[65];
+    uint64_t disk_bytes, disk_inodes;
+    struct cg_step *steps;
+    size_t step_count;
+    struct cg_limit limits[CG_LIMITS_MAX];
+    size_t limit_count;
+    const uint8_t *filter;
+    size_t filter_length;
+    struct cg_policy *policy;
+};
+
+struct cg_run {
+    bool used, started, exec_failed, ended, killing; /* ended: the first program's status is known; killing: the host wants all of it gone */
+    bool seen_ended;     /* by a sweep */
+    uint32_t number;
+    int events;          /* to the host */
+    int leader_socket;   /* to the leader; end of file = leader gone */
+    pid_t leader, first; /* as the supervisor sees them; 0 = not known yet */
+    atomic_int may_exec, may_setsid; /* 1: `first` is still ours, and makes this one call unjudged */
+    int status;
+    struct rusage usage;
+    uint32_t sent_denials;
+    uint64_t dropped_denials;
+};
+
+struct cg_worker;
+struct cg_denial;
+
+struct cg_vm {
+    struct cg_launch launch;
+    int control, init_socket, init_pidfd, host_pidfd, listener, wake; /* wake: eventfd, a worker is about to block */
+    struct cg_root root;
+    pid_t init;
+    uid_t uid; /* of guests, as the host sees them */
+    gid_t gid;
+    uint32_t features;
+    size_t notif_size, response_size;
+    pthread_mutex_t runs_lock;
+    struct cg_run runs[CG_RUNS_MAX];
+    uint32_t next_run;
+    bool strays; /* a leader was killed: what it left is now a child of init */
+    struct cg_worker *_Atomic workers[CG_WORKERS_MAX];
+    atomic_int worker_count, idle_workers, blocked_workers;
+    atomic_uint_least64_t notified, denials, dropped;
+};
+
+/* ---- launch.c ---- */
+/* A failure of the launch: which step, which errno. Sent to the host, then the supervisor exits. */
+struct cg_failure { char step[64]; int error; char detail[256]; };
+int cg_launch_read(struct cg_vm *vm, struct cg_failure *why);
+int cg_launch_become(struct cg_vm *vm, struct cg_failure *why);
+int cg_launch_start_init(struct cg_vm *vm, struct cg_failure *why);
+int cg_fail(struct cg_failure *why, const char *step, int error, const char *detail); /* returns -1 */
+
+/* ---- root.c, init.c: run inside the new namespaces ---- */
+int cg_root_build(struct cg_vm *vm, struct cg_failure *why);
+int cg_root_stage_operator_trees(struct cg_vm *vm, struct cg_failure *why);
+_Noreturn void cg_init_main(struct cg_vm *vm, int socket);
+
+/* ---- control.c ---- */
+int cg_control_receive(struct cg_vm *vm); /* one message; -1 = the host is gone */
+void cg_reply(struct cg_vm *vm, uint32_t request, int error, uint64_t value, const void *data, size_t length, int fd,
+              const struct cg_denial *denial);
+
+/* ---- runs.c ---- */
+int cg_run_start(struct cg_vm *vm, uint32_t request, struct cg_reader *payload, uint32_t flags, const int fds[4]);
+void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run);
+bool cg_runs_sweep(struct cg_vm *vm); /* kill what outlived its run's first program; true while something is left */
+struct cg_run *cg_run_find(struct cg_vm *vm, uint32_t number);
+int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, bool whole_tree);
+struct cg_run *cg_run_of(struct cg_vm *vm, pid_t tid); /* call with runs_lock held */
+/* True once per run, for the call that our own code makes in the first program's process before it becomes the program. */
+bool cg_take_exec(struct cg_vm *vm, pid_t tid);
+bool cg_take_setsid(struct cg_vm *vm, pid_t tid);
+
+/* ---- notify.c ---- */
+struct cg_call {
+    struct cg_vm *vm;
+    struct cg_worker *worker;
+    uint64_t id;
+    pid_t tid;       /* of the caller, as the supervisor sees it; 0 for vm.fs */
+    int nr;
+    uint64_t args[6];
+    bool answered;
+    bool unchecked;  /* vm.fs.unchecked: the operator's own words */
+    int error;       /* vm.fs: the result instead of an answer */
+    int64_t value;
+    int fd;
+    struct cg_denial *denial; /* vm.fs: where to put the refusal instead of sending it */
+};
+
+int cg_notify_start(struct cg_vm *vm);
+void cg_notify_tick(struct cg_vm *vm);       /* free workers whose caller died */
+void cg_answer_error(struct cg_call *, int error);
+void cg_answer_value(struct cg_call *, int64_t value);
+void cg_answer_fd(struct cg_call *, int fd, bool close_on_exec); /* takes the descriptor */
+/* Let the kernel run the call with the caller's own arguments. Only where it cannot matter what they are changed to meanwhile: `reason` says why. */
+void cg_answer_continue(struct cg_call *, const char *reason);
+bool cg_still_waiting(struct cg_call *);     /* the caller is alive and in this very call */
+void cg_block_begin(struct cg_call *);       /* around a system call that may block: the caller's death interrupts it */
+void cg_block_end(struct cg_call *);
+
+/* ---- memory.c ---- */
+/* All return 0 or a negative errno (EFAULT when the guest's pointer is bad, ESRCH when it is gone). */
+int cg_read_memory(struct cg_call *, uint64_t address, void *to, size_t length);
+int cg_write_memory(struct cg_call *, uint64_t address, const void *from, size_t length);
+int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /* ENAMETOOLONG when no NUL in size */
+/* Descriptor pinned (O_PATH) or duplicated from the caller's table; or a negative errno. */
+int cg_pin_descriptor(struct cg_call *, int number);
+int cg_take_descriptor(struct cg_call *, int number);
+int cg_pin_cwd(struct cg_call *);
+struct cg_caller { pid_t tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
+int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
+
+/* ---- denial.c ---- */
+struct cg_denial {
+    uint32_t scope, operation;
+    int32_t rule;
+    uint32_t pid;
+    uint64_t time;
+    char subject[PATH_MAX + 64];
+    char requested[PATH_MAX + 64];
+    char program[256];
+    char reason[96];
+    size_t subject_length, requested_length;
+};
+void cg_denial_write(struct cg_writer *, const struct cg_denial *);
+/* Judge, and on a refusal record it. True = allowed. */
+bool cg_judge(struct cg_call *, enum cg_scope scope, unsigned operation, const char *subject, size_t length, const char *requested);
+/* Refuse whatever the policy says (unsupported calls, widening). */
+void cg_refuse(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
+               const char *reason);
+
+#endif

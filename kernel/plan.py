@@ -1,0 +1,225 @@
+"""Compiles a policy and what the operator adds to a VM into the launch blob: all that the supervisor is told before it starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from callgate.kernel.confinement import runtime_image as image
+from callgate.kernel.confinement.filter import build_filter
+from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
+from callgate.kernel.confinement.root import DEVICES, User, base_root
+from callgate.kernel.policy_blob import policy_blob
+from callgate.kernel.protocol import Launch, LaunchFlag, Limit
+from callgate.scopes import OPERATIONS, CompiledRule, CompiledScope, Policy
+from callgate.scopes.errors import denied
+from callgate.scopes.fs import exactly, mistake, normalised, subtree
+from callgate.scopes.operations import operation_mask
+from callgate.scopes.rules import RULE_DEVICE, RULE_MOUNT, RULE_RUNTIME_IMAGE
+
+#: Operations on devices that no policy takes away (SPEC 3.1); the others would change the VM's set-up.
+_DEVICE_OPERATIONS = ("read", "write", "stat", "readdir", "readlink", "truncate")
+
+_USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What bounds a VM where the operator says nothing; each keeps a runaway guest from harming more than itself."""
+
+    hostname: str = "callgate"
+    guest_id: int = 1000
+    disk_bytes: int = 1 << 30  # of the root tmpfs: memory of the host, taken as it is written
+    disk_inodes: int = 1 << 18
+    processes: int = 4096  # RLIMIT_NPROC counts per user namespace, so a fork bomb fills its own VM
+    open_files: int = 1024
+    open_files_most: int = 65536
+    # 1, not 0: core(5) runs a piped core handler, as root on the host, even under a limit of 0, but not under 1.
+    core_bytes: int = 1
+
+
+DEFAULTS = Defaults()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A VM ready to be launched by the process that compiled it."""
+
+    blob: bytes = field(repr=False)
+    policy: Policy  # with the rules that the kernel adds: what is enforced and explained
+    notified: frozenset[str]  # triggers that the supervisor decides; see kernel/syscalls/row.py
+    user: User
+    workdir: str
+    mounts: tuple[Mount, ...]
+    runtime_image: tuple[str, ...]
+    limits: Mapping[str, int]
+    flags: LaunchFlag
+    degradations: tuple[str, ...] = ()
+
+    @property
+    def operator_sources(self) -> frozenset[bytes]:
+        """The host directories that the operator asked to mount."""
+        return frozenset(os.fsencode(mount.source) for mount in self.mounts)
+
+
+def compile_plan(
+    policy: Policy,
+    *,
+    files: Mapping[str, bytes] | None = None,
+    mounts: Iterable[Mount] = (),
+    user: str = "agentos",
+    cwd: str | None = None,
+    runtime_image: Iterable[str] | None = None,
+    defaults: Defaults = DEFAULTS,
+) -> Plan:
+    """The plan of a VM under *policy*.
+
+    Raises `ValueError` for a path or name that cannot be, and `PermissionDenied` for a mount that the policy refuses.
+    """
+    account = _account(user, defaults)
+    globs = _image_globs(runtime_image)
+    root, mounted = add_mounts(base_root(account, defaults.hostname), mounts, lambda path: _judge_sensitive(policy, path))
+    root = add_files(root, files or {})
+    _check_disk(files or {}, defaults)
+    enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))
+    compiled = enforced.compiled()
+    notified = _notified(compiled)
+    flags = _flags(compiled, notified)
+    workdir = account.home if cwd is None else vm_path(cwd, "cwd")
+    limits = _limits(defaults)
+    launch = Launch(
+        flags=flags,
+        host_pid=os.getpid(),
+        guest_uid=account.uid,
+        guest_gid=account.gid,
+        hostname=defaults.hostname.encode(),
+        workdir=os.fsencode(workdir),
+        disk_bytes=defaults.disk_bytes,
+        disk_inodes=defaults.disk_inodes,
+        setup=root.steps,
+        limits=tuple(limits.values()),
+        filter=_filter(notified),
+        policy=policy_blob(compiled),
+    )
+    return Plan(
+        blob=launch.encode(),
+        policy=enforced,
+        notified=notified,
+        user=account,
+        workdir=workdir,
+        mounts=mounted,
+        runtime_image=globs,
+        limits={"disk": defaults.disk_bytes} | {name: limit.hard for name, limit in limits.items()},
+        flags=flags,
+    )
+
+
+_filter = lru_cache(maxsize=64)(build_filter)
+
+
+def _account(name: str, defaults: Defaults) -> User:
+    if name == "root":
+        return User("root", 0, 0, "/root")
+    if not _USER_NAME.fullmatch(name) or name == "nobody":
+        raise ValueError(f"user {name!r} is not a user name: lower-case letters, digits, '_' and '-', at most 32")
+    return User(name, defaults.guest_id, defaults.guest_id, f"/home/{name}")
+
+
+def _image_globs(given: Iterable[str] | None) -> tuple[str, ...]:
+    if given is None:
+        return image.default_image()
+    if isinstance(given, str):
+        raise TypeError("runtime_image must be several path globs, not one string")
+    globs = tuple(given)
+    for glob in globs:
+        if (wrong := mistake(glob)) is not None:
+            raise ValueError(f"runtime_image: {wrong}")
+    return tuple(map(normalised, globs))
+
+
+@lru_cache(maxsize=8)
+def _image_rules(globs: tuple[str, ...]) -> tuple[CompiledRule, ...]:
+    """Allow rules that stand before the user's, so that an explicit deny still wins."""
+    if not globs:
+        return ()
+    return (
+        CompiledRule(True, operation_mask("fs", image.OPERATIONS), RULE_RUNTIME_IMAGE, globs),
+        CompiledRule(True, operation_mask("fs", image.ANCESTOR_OPERATIONS), RULE_RUNTIME_IMAGE, image.ancestors(globs)),
+    )
+
+
+def _kernel_rules(mounts: tuple[Mount, ...]) -> tuple[CompiledRule, ...]:
+    """Rules that stand after the user's and that no policy changes: writes to read-only mounts, and the standard devices."""
+    read_only = tuple(subtree(mount.destination) for mount in mounts if mount.read_only)
+    rules = [CompiledRule(False, operation_mask("fs", READ_ONLY_DENIES), RULE_MOUNT, read_only)] if read_only else []
+    return (*rules, *_device_rules())
+
+
+@lru_cache(maxsize=1)
+def _device_rules() -> tuple[CompiledRule, ...]:
+    links = ("fd", "stdin", "stdout", "stderr", "ptmx")
+    return (
+        CompiledRule(
+            True,
+            operation_mask("fs", _DEVICE_OPERATIONS),
+            RULE_DEVICE,
+            (*(exactly(f"/dev/{name}") for name in DEVICES), subtree("/dev/pts")),
+        ),
+        CompiledRule(
+            True, operation_mask("fs", ("stat", "readlink")), RULE_DEVICE, tuple(exactly(f"/dev/{name}") for name in links)
+        ),
+    )
+
+
+def _judge_sensitive(policy: Policy, path: str) -> None:
+    verdict = policy.decide("fs", "mount_sensitive", path)
+    if not verdict.allowed:
+        raise denied("fs", "mount_sensitive", path, rule=verdict.rule)
+
+
+def _check_disk(files: Mapping[str, bytes], defaults: Defaults) -> None:
+    total = sum(map(len, files.values()))
+    if total > defaults.disk_bytes:
+        raise ValueError(f"files: {total} bytes do not fit the VM's disk of {defaults.disk_bytes}")
+
+
+def _notified(compiled: Mapping[str, CompiledScope]) -> frozenset[str]:
+    """The operations whose verdict is not "allow" for every subject: these the supervisor is asked about."""
+    triggers = {f"fs.{name}" for name in OPERATIONS["fs"] if compiled["fs"].constant(name) is not True}
+    if triggers:
+        triggers.add("fs.*")
+    for scope in ("network", "childProcess", "process"):
+        if not all(compiled[scope].constant(name) for name in OPERATIONS[scope]):
+            triggers.add(scope)
+    return frozenset(triggers)
+
+
+def _flags(compiled: Mapping[str, CompiledScope], notified: frozenset[str]) -> LaunchFlag:
+    flags = LaunchFlag(0)
+    network = compiled["network"]
+    if any(network.constant(name) is not False for name in OPERATIONS["network"]):
+        flags |= LaunchFlag.LOOPBACK
+    if notified & {"childProcess", "process"}:
+        flags |= LaunchFlag.REGISTER
+    return flags
+
+
+def _limits(defaults: Defaults) -> dict[str, Limit]:
+    """Never above what this process has itself: a guest holds no capability to raise a hard limit."""
+
+    def limit(number: int, soft: int, hard: int) -> Limit:
+        _, most = resource.getrlimit(number)
+        if most == resource.RLIM_INFINITY:
+            most = sys.maxsize
+        return Limit(number, min(soft, most), min(hard, most))
+
+    return {
+        "core": limit(resource.RLIMIT_CORE, defaults.core_bytes, defaults.core_bytes),
+        "open_files": limit(resource.RLIMIT_NOFILE, defaults.open_files, defaults.open_files_most),
+        "processes": limit(resource.RLIMIT_NPROC, defaults.processes, defaults.processes),
+    }

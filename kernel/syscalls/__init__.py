@@ -1,0 +1,1 @@
+"""The one table that says what becomes of every system call."""

@@ -1,0 +1,120 @@
+"""The effective policy: the user's permissions laid over the secure default, immutable, and the verdicts that follow from it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from callgate.scopes.dead_rules import dead_rules
+from callgate.scopes.dialects import DIALECTS, FOLDED_SCOPES, patterns_key
+from callgate.scopes.errors import PolicyWarning
+from callgate.scopes.explain import explanation
+from callgate.scopes.operations import OPERATIONS, SCOPES, operation_mask, operation_number
+from callgate.scopes.request import Request, Verdict
+from callgate.scopes.rules import RULE_DEFAULT, RULE_MODE, CompiledRule, CompiledScope, ScopeRules, rule_name
+from callgate.scopes.validate import parse_permissions
+from callgate.scopes.widening import may_widen
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Policy:
+    """A complete policy. Made by `parse`; equal and hashable by content; safe to share between threads."""
+
+    _written: tuple[ScopeRules, ...]
+    _compiled: tuple[CompiledScope, ...]
+    _given: frozenset[str] = field(compare=False)
+
+    @classmethod
+    def parse(cls, permissions: Mapping[str, object] | None = None, *, has_bindings: bool = False) -> Policy:
+        """The policy of a permissions dict (SPEC section 2), of which nothing is kept: changing it later changes nothing.
+
+        ``has_bindings`` says that bindings are registered, which makes ``allow`` the default of their scope. Raises
+        PolicyError with every mistake and its place; warns PolicyWarning of each rule that does nothing.
+        """
+        written = parse_permissions(permissions, has_bindings=has_bindings)
+        compiled = tuple(_compile(scope, rules) for scope, rules in zip(SCOPES, written, strict=True))
+        for scope, rules, evaluable in zip(SCOPES, written, compiled, strict=True):
+            for problem in dead_rules(scope, rules, evaluable):
+                warnings.warn(PolicyWarning(str(problem)), stacklevel=2)
+        return cls(written, compiled, frozenset(permissions or ()))
+
+    def __repr__(self) -> str:
+        return f"<Policy {self.as_dict()}>"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The complete effective policy as plain JSON data, which parses to an equal policy."""
+        return {scope: _as_json(scope, rules) for scope, rules in zip(SCOPES, self._written, strict=True)}
+
+    def decide(self, scope: str, operation: str, subject: str) -> Verdict:
+        """The verdict on one operation: the last matching rule wins, else the default.
+
+        The subject is in the scope's subject form (SPEC section 3); a path is expected to be resolved. ValueError with a
+        hint for an unknown scope or operation.
+        """
+        return self.authorize(Request.canonical(scope, operation, subject))
+
+    def authorize(self, request: Request) -> Verdict:
+        """`decide`, for a request whose subject is canonical already."""
+        compiled = self._compiled[SCOPES.index(request.scope)]
+        allowed, rule = compiled.judge(operation_number(request.scope, request.operation), request.subject)
+        return Verdict.on(request, allowed=allowed, rule=rule_name(rule))
+
+    def explain(self, scope: str, operation: str, subject: str) -> str:
+        """One sentence with the verdict, the rule that decided, and why. ValueError as `decide`."""
+        request = Request.canonical(scope, operation, subject)
+        written = self._written[SCOPES.index(scope)]
+        return explanation(request, self.authorize(request), written, given=scope in self._given)
+
+    def compiled(self) -> Mapping[str, CompiledScope]:
+        """Every scope in evaluable form, in the order of SCOPES: the content of the policy blob of kernel/native/protocol.h."""
+        return MappingProxyType(dict(zip(SCOPES, self._compiled, strict=True)))
+
+    def with_rules(self, *, before: Iterable[CompiledRule] = (), after: Iterable[CompiledRule] = (), scope: str = "fs") -> Policy:
+        """The policy with rules of the kernel's own around the user's: an explicit rule of the user's wins over those before.
+
+        A scope that was a bare mode keeps it as its default, still reported as ``"mode"``. `as_dict` shows the user's part.
+        """
+        index = SCOPES.index(scope)
+        old = self._compiled[index]
+        new = replace(old, rules=(*before, *old.rules, *after))
+        return replace(self, _compiled=(*self._compiled[:index], new, *self._compiled[index + 1 :]))
+
+    def widens(self, source: str, target: str, *, is_directory: bool) -> bool:
+        """True if moving or linking ``source`` to ``target`` may give it, or anything below it, an operation it did not have.
+
+        Both are resolved absolute paths. May be a false alarm for directories, never the other way round (LEDGER A6).
+        """
+        return may_widen(self._compiled[SCOPES.index("fs")], source, target, is_directory=is_directory)
+
+
+def _compile(scope: str, written: ScopeRules) -> CompiledScope:
+    dialect = DIALECTS[scope]
+    rules = tuple(
+        CompiledRule(
+            allow=rule.allow,
+            operations=operation_mask(scope, rule.operations),
+            rule=index,
+            # Patterns may share globs (a host's port forms share the lookup of its name); each is matched once.
+            globs=tuple(dict.fromkeys(glob for pattern in rule.patterns for glob in dialect.globs(pattern))),
+        )
+        for index, rule in enumerate(written.rules)
+    )
+    default_rule = RULE_MODE if written.is_mode else RULE_DEFAULT
+    return CompiledScope(written.allow, default_rule, scope in FOLDED_SCOPES, rules, OPERATIONS[scope])
+
+
+def _as_json(scope: str, written: ScopeRules) -> str | dict[str, Any]:
+    if written.is_mode:
+        return _mode(written.allow)
+    rules = [
+        {"mode": _mode(rule.allow), "operations": list(rule.operations), patterns_key(scope): list(rule.patterns)}
+        for rule in written.rules
+    ]
+    return {"default": _mode(written.allow), "rules": rules}
+
+
+def _mode(allow: bool) -> str:
+    return "allow" if allow else "deny"

@@ -1,0 +1,82 @@
+"""callgate runs untrusted programs in a private VM and judges every system call against a six-scope permission policy."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from callgate.guest.result import Result as Result
+    from callgate.guest.result import Timeout as Timeout
+    from callgate.guest.result import Usage as Usage
+    from callgate.kernel.audit import Denial as Denial
+    from callgate.registry import Registry as Registry
+    from callgate.registry import setup as setup
+    from callgate.scopes.errors import CallgateError as CallgateError
+    from callgate.scopes.errors import InternalError as InternalError
+    from callgate.scopes.errors import PermissionDenied as PermissionDenied
+    from callgate.scopes.errors import PolicyError as PolicyError
+    from callgate.scopes.errors import PolicyWarning as PolicyWarning
+    from callgate.scopes.errors import Unsupported as Unsupported
+    from callgate.scopes.policy import Policy as Policy
+    from callgate.scopes.request import Verdict as Verdict
+    from callgate.status import Status as Status
+    from callgate.vfs.host_directory import HostDir as HostDir
+    from callgate.vm import VM as VM
+    from callgate.vm import agentos as agentos
+
+__version__ = "0.1.0"
+
+# Loaded on first use (PEP 562): a program that imports callgate and starts no VM should not pay for what a VM needs.
+_HOMES = {
+    "callgate.guest.result": ("Result", "Timeout", "Usage"),
+    "callgate.kernel.audit": ("Denial",),
+    "callgate.registry": ("Registry", "setup"),
+    "callgate.scopes.errors": (
+        "CallgateError",
+        "InternalError",
+        "PermissionDenied",
+        "PolicyError",
+        "PolicyWarning",
+        "Unsupported",
+    ),
+    "callgate.scopes.policy": ("Policy",),
+    "callgate.scopes.request": ("Verdict",),
+    "callgate.vfs.host_directory": ("HostDir",),
+    "callgate.vm": ("VM", "agentos"),
+    "callgate.status": ("Status",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "VM",
+    "CallgateError",
+    "Denial",
+    "HostDir",
+    "InternalError",
+    "PermissionDenied",
+    "Policy",
+    "PolicyError",
+    "PolicyWarning",
+    "Registry",
+    "Result",
+    "Status",
+    "Timeout",
+    "Unsupported",
+    "Usage",
+    "Verdict",
+    "agentos",
+    "setup",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

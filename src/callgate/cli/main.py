@@ -1,0 +1,186 @@
+"""Parses the command line, runs one subcommand and turns every error into one line and an exit code (SPEC section 6).
+
+  2    usage: the command line, the policy or a file it names is wrong; nothing was started
+  125  the VM could not be started; nothing ran unconfined
+  124, 126, 127 and the program's own code come from `run` (run.py)
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+from callgate.cli.messages import CANNOT_START, SIGNALLED, USAGE, UsageError, complain
+from callgate.scopes.errors import InternalError, PermissionDenied, PolicyError, Unsupported
+
+POLICY_HELP: Final = "a file name, inline JSON (starting with '{'), or '-' for standard input"
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        complain(f"{message} (see `{self.prog} --help`)")
+        raise SystemExit(USAGE)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit code. `argv` leaves out the program's name."""
+    arguments = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = arguments.command_function
+    try:
+        return command(arguments)
+    except UsageError as error:
+        complain(str(error))
+        return USAGE
+    except PolicyError as error:
+        for problem in error.problems:
+            complain(str(problem))
+        return USAGE
+    except (Unsupported, PermissionDenied) as error:
+        complain(str(error))
+        return CANNOT_START
+    except InternalError as error:
+        complain(f"internal error, please report it: {error}")
+        return CANNOT_START
+    except BrokenPipeError:
+        # Whoever read our output has left. Nothing more may be written to it, not even by the interpreter's own shutdown.
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
+        return SIGNALLED + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return SIGNALLED + signal.SIGINT
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="callgate", description="Runs untrusted programs in a private VM, under a permission policy.")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.set_defaults(command_function=_version_or_help(parser))
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+
+    run = commands.add_parser(
+        "run",
+        help="run a program in a fresh VM",
+        usage="callgate run [options] [--] PROGRAM [ARGUMENT ...]",
+        description="Runs PROGRAM in a fresh VM. Its exit code is passed on (128 + N when signal N ended it) and so are its "
+        "standard streams; what was refused is summed up on stderr afterwards.",
+        epilog="exit codes: the program's own; 2 wrong usage or policy; 124 timeout; 125 the VM could not be started; 126 the "
+        "program cannot be executed; 127 there is no such program",
+    )
+    _add_vm_options(run)
+    run.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
+    run.set_defaults(command_function=_run)
+
+    shell = commands.add_parser("shell", help="an interactive shell in a fresh VM", description="As run, with /bin/sh as PROGRAM.")
+    _add_vm_options(shell)
+    shell.set_defaults(command_function=_shell)
+
+    check = commands.add_parser(
+        "check", help="validate a policy", description="Prints the effective policy as JSON, or each mistake with its place."
+    )
+    check.add_argument("policy", metavar="POLICY", help=POLICY_HELP)
+    check.set_defaults(command_function=_check)
+
+    explain = commands.add_parser(
+        "explain",
+        help="say what a policy decides and why",
+        description="Prints the verdict, the deciding rule and the message of a refusal. exit codes: 0 allowed, 1 denied, 2 error",
+    )
+    explain.add_argument("policy", metavar="POLICY", help=POLICY_HELP)
+    explain.add_argument("scope", metavar="SCOPE", help="fs, network, childProcess, process, env or binding")
+    explain.add_argument("operation", metavar="OPERATION", help="one of the scope's operations; '*' in process and binding")
+    explain.add_argument("subject", metavar="SUBJECT", help="a path, host:port, command, action:pid, variable or binding")
+    explain.set_defaults(command_function=_explain)
+
+    schema = commands.add_parser("schema", help="print the JSON Schema of a policy")
+    schema.set_defaults(command_function=_schema)
+
+    doctor = commands.add_parser(
+        "doctor",
+        help="say what this host can enforce",
+        description="Looks at the kernel, then proves enforcement in a real VM. exit codes: 0 everything is enforced, 1 it is not",
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor.set_defaults(command_function=_doctor)
+    return parser
+
+
+def _add_vm_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-p", "--policy", metavar="POLICY", help=f"{POLICY_HELP}; without it the secure default")
+    parser.add_argument(
+        "--allow-host", action="append", default=[], metavar="H", help="let the guest reach this host, or host:port (repeatable)"
+    )
+    parser.add_argument(
+        "--mount",
+        action="append",
+        default=[],
+        metavar="SRC:DST[:ro|rw|cow]",
+        help="show the host folder SRC at DST in the VM, read-only unless :rw is given (repeatable)",
+    )
+    parser.add_argument("--env", action="append", default=[], metavar="K=V", help="set a variable of the guest (repeatable)")
+    parser.add_argument("--cwd", metavar="D", help="working directory in the VM")
+    parser.add_argument("--guest", default="native", choices=["native", "wasm"], help="kind of guest (default: native)")
+    parser.add_argument("--engine", default="auto", metavar="E", help="what enforces the policy (default: auto)")
+    parser.add_argument("--timeout", metavar="SECONDS", help="end everything after this time and exit with 124")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="instead of the summary, one JSON object on stderr: returncode, duration (seconds), denials, dropped_denials",
+    )
+    parser.add_argument("--audit", metavar="FILE", help="append every refusal to FILE, one JSON object a line")
+
+
+def _version_or_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    def show(arguments: argparse.Namespace) -> int:
+        if not arguments.version:
+            complain("which command? (see `callgate --help`)")
+            return USAGE
+        from importlib.metadata import version
+
+        print(f"{parser.prog} {version('callgate')}")
+        return 0
+
+    return show
+
+
+# Each subcommand loads its own part of the package: start-up time is part of the product.
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from callgate.cli.run import run
+
+    argv = arguments.program
+    return run(arguments, argv[1:] if argv[:1] == ["--"] else argv)
+
+
+def _shell(arguments: argparse.Namespace) -> int:
+    from callgate.cli.run import run
+
+    return run(arguments, ["/bin/sh", "-i"] if sys.stdin is not None and sys.stdin.isatty() else ["/bin/sh"])
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from callgate.cli.policy import check
+
+    return check(arguments.policy)
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from callgate.cli.policy import explain
+
+    return explain(arguments.policy, arguments.scope, arguments.operation, arguments.subject)
+
+
+def _schema(_: argparse.Namespace) -> int:
+    from callgate.cli.policy import schema
+
+    return schema()
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from callgate.cli.doctor import doctor
+
+    return doctor(as_json=arguments.json)

@@ -1,0 +1,26 @@
+"""What the command says to its user: one line per error on stderr, and the exit codes of SPEC section 6."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+USAGE: Final = 2
+TIMED_OUT: Final = 124
+CANNOT_START: Final = 125
+SIGNALLED: Final = 128
+"""Added to the number of the signal that ended a program, as shells do."""
+
+
+class UsageError(Exception):
+    """The user's mistake, said in one line; nothing was started."""
+
+
+def complain(text: str) -> None:
+    """One line on stderr. A stderr that is closed or full is no reason to fail differently."""
+    if sys.stderr is None:
+        return
+    try:
+        print(f"callgate: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        return

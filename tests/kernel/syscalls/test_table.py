@@ -1,0 +1,182 @@
+"""The table holds every system call once, under its right number, with a handler or a reason."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from callgate.kernel.syscalls.decision import ALLOW, NOTIFY, Outcome
+from callgate.kernel.syscalls.row import ANY_FS, FS_TRIGGERS, TRIGGERS, Syscall, complete_triggers
+from callgate.kernel.syscalls.table import GROUPS, SYSCALLS, by_name, by_number
+from callgate.scopes.operations import OPERATIONS
+
+NUMBERS = frozenset(range(337)) | frozenset(range(424, 472))  # 337 to 423 were never given out on x86-64
+SYSTEM_HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
+
+HANDLERS = frozenset(
+    "fs_open fs_stat fs_access fs_readlink fs_mkdir fs_unlink fs_rename fs_symlink fs_link fs_chmod fs_fchmod fs_truncate "
+    "fs_ftruncate fs_chdir fs_statfs fs_utimes fs_chown fs_fchown fs_mknod fs_xattr fs_fxattr fs_refused fs_mount exec_program "
+    "net_socket net_connect net_bind net_listen net_sendto net_sendmsg net_setsockopt process_signal process_act".split()
+)
+
+# A signal that comes before the supervisor has taken a notification ends the call with EINTR, whatever the call.
+NEVER_NOTIFIED = (
+    "close close_range dup dup2 dup3 fork vfork clone read write readv writev pread64 pwrite64 exit exit_group munmap "
+    "rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigsuspend rt_sigtimedwait wait4 waitid restart_syscall"
+).split()
+
+
+def everything_notified() -> frozenset[str]:
+    return frozenset(TRIGGERS)
+
+
+def test_every_number_has_exactly_one_row() -> None:
+    assert [row.number for row in SYSCALLS] == sorted(NUMBERS)
+    assert len(by_name) == len(by_number) == len(SYSCALLS)
+
+
+def test_no_group_repeats_a_row_and_each_is_in_numeric_order() -> None:
+    assert sum(len(group.ROWS) for group in GROUPS) == len(SYSCALLS)
+    for group in GROUPS:
+        assert all(first.number < second.number for first, second in pairwise(group.ROWS)), group.__name__
+
+
+@pytest.mark.skipif(not SYSTEM_HEADER.exists(), reason="the kernel headers are not installed")
+def test_numbers_are_those_of_the_system_header() -> None:
+    defined = dict(re.findall(r"#define __NR_(\w+) (\d+)", SYSTEM_HEADER.read_text()))
+    assert len(defined) > 300
+    assert {name: int(number) for name, number in defined.items()} == {
+        name: row.number for name, row in by_name.items() if name in defined
+    }
+
+
+def test_triggers_are_the_operations_of_the_fs_scope_and_the_other_enforced_scopes() -> None:
+    assert tuple(f"fs.{operation}" for operation in OPERATIONS["fs"]) == FS_TRIGGERS
+    assert set(OPERATIONS) >= {"network", "childProcess", "process"}
+    assert {*FS_TRIGGERS, ANY_FS, "network", "childProcess", "process"} == TRIGGERS
+
+
+def test_a_handler_is_named_exactly_where_something_is_judged() -> None:
+    for row in SYSCALLS:
+        assert bool(row.judged) == bool(row.handler), row.name
+        assert TRIGGERS.issuperset(row.judged), row.name
+        assert len(set(row.judged)) == len(row.judged), row.name
+
+
+def test_handlers_are_those_of_the_supervisor_and_each_is_used() -> None:
+    assert {row.handler for row in SYSCALLS if row.handler} == HANDLERS
+
+
+def test_every_trigger_is_judged_by_some_call() -> None:
+    judged = {trigger for row in SYSCALLS for trigger in row.judged}
+    assert judged | {"fs.rename"} == TRIGGERS  # renaming counts for any operation of fs, so it stands under fs.*
+
+
+def test_every_refusal_has_a_reason() -> None:
+    for row in SYSCALLS:
+        if isinstance(row.otherwise, Outcome):
+            assert row.otherwise == ALLOW or row.why, row.name
+            assert row.otherwise != NOTIFY, f"{row.name}: what is notified has to name a trigger"
+        else:
+            assert inspect.getdoc(type(row.otherwise)), row.name
+
+
+@pytest.mark.parametrize("name", NEVER_NOTIFIED)
+def test_calls_nobody_retries_are_never_notified(name: str) -> None:
+    row = by_name[name]
+    assert not row.judged
+    assert "notify" not in repr(row.decide(everything_notified()))
+
+
+def test_a_rule_notifies_only_calls_that_have_a_handler() -> None:
+    for row in SYSCALLS:
+        if "notify" in repr(row.decide(everything_notified())):
+            assert row.handler, row.name
+
+
+def test_a_call_without_a_judged_trigger_is_not_notified() -> None:
+    for row in SYSCALLS:
+        assert "notify" not in repr(row.decide(frozenset())), row.name
+        for trigger in TRIGGERS - set(row.judged):
+            if trigger == ANY_FS or (trigger in FS_TRIGGERS and ANY_FS in row.judged):
+                continue
+            assert "notify" not in repr(row.decide(complete_triggers(frozenset({trigger})))), (row.name, trigger)
+
+
+def test_any_fs_trigger_stands_for_fs_as_a_whole() -> None:
+    assert complete_triggers(frozenset({"fs.chmod", "network"})) == {"fs.chmod", "network", "fs.*"}
+    assert complete_triggers(frozenset({"network"})) == {"network"}
+    assert complete_triggers(frozenset({"fs.*"})) == {"fs.*"}
+
+
+@pytest.mark.parametrize("name", ["fs", "fs.execute", "env", "Network", "network.http", ""])
+def test_a_name_that_is_no_trigger_is_an_error(name: str) -> None:
+    with pytest.raises(ValueError, match="unknown triggers"):
+        complete_triggers(frozenset({"network", name}))
+
+
+@pytest.mark.parametrize(
+    ("name", "operations"),
+    [
+        ("stat", {"fs.stat"}),
+        ("statx", {"fs.stat"}),
+        ("faccessat2", {"fs.stat"}),
+        ("statfs", {"fs.stat"}),
+        ("chdir", {"fs.stat"}),
+        ("name_to_handle_at", {"fs.stat"}),
+        ("getxattr", {"fs.read"}),
+        ("llistxattr", {"fs.read"}),
+        ("creat", {"fs.write", "fs.truncate"}),
+        ("mknodat", {"fs.write"}),
+        ("utimensat", {"fs.write"}),
+        ("fchownat", {"fs.write"}),
+        ("fchown", {"fs.write"}),
+        ("fsetxattr", {"fs.write"}),
+        ("removexattrat", {"fs.write"}),
+        ("file_setattr", {"fs.write"}),
+        ("truncate", {"fs.truncate"}),
+        ("ftruncate", {"fs.truncate"}),
+        ("mkdirat", {"fs.create_dir"}),
+        ("unlinkat", {"fs.rm"}),
+        ("rmdir", {"fs.rm"}),
+        ("renameat2", {"fs.*"}),
+        ("linkat", {"fs.*"}),
+        ("symlinkat", {"fs.symlink"}),
+        ("readlink", {"fs.readlink"}),
+        ("fchmod", {"fs.chmod"}),
+        ("fchmodat2", {"fs.chmod"}),
+        ("mount", {"fs.mount_sensitive"}),
+        ("chroot", {"fs.mount_sensitive"}),
+        ("open_tree_attr", {"fs.mount_sensitive"}),
+        ("connect", {"network", "fs.*"}),
+        ("sendmmsg", {"network", "fs.*"}),
+        ("listen", {"network"}),
+        ("execveat", {"childProcess"}),
+        ("pidfd_send_signal", {"process"}),
+        ("setsid", {"process"}),
+        ("pidfd_getfd", {"process"}),
+    ],
+)
+def test_calls_are_judged_as_the_contract_says(name: str, operations: set[str]) -> None:
+    assert set(by_name[name].judged) == operations
+
+
+@pytest.mark.parametrize("name", ["io_uring_setup", "clone3", "userfaultfd", "memfd_secret", "statmount", "listns"])
+def test_calls_that_programs_fall_back_from_fail_with_enosys(name: str) -> None:
+    for notified in (frozenset[str](), everything_notified()):
+        assert by_name[name].decide(notified) == Outcome("errno", 38)
+
+
+@pytest.mark.parametrize("name", ["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise"])
+def test_acting_with_the_rights_of_another_process_is_never_simply_allowed(name: str) -> None:
+    assert by_name[name].decide(frozenset()) == Outcome("errno", 1)
+    assert by_name[name].decide(frozenset({"process"})) == NOTIFY
+
+
+def test_a_row_is_small_and_immutable() -> None:
+    row = Syscall(0, "read")
+    with pytest.raises(AttributeError):
+        row.handler = "other"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
