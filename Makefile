@@ -27,7 +27,7 @@ help:
 	@echo 'make clean   remove what the above made'
 
 demo: $(VENV)/.installed
-	@$(PY) examples/demo.py
+	@$(PY) -m examples.demo
 
 test: $(VENV)/.installed
 	$(PYTEST) -n auto $(ARGS)

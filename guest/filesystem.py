@@ -1,4 +1,4 @@
-"""The guest's filesystem seen from the host (`vm.fs`): every operation is judged and done by the supervisor, like the guest's own.
+"""The guest's filesystem seen from the host (`vm.fs`): the supervisor judges and does every operation, like the guest's own.
 
 Files are opened by the supervisor, which passes the descriptor of the very object it judged; nothing is looked up by name on
 the host, so a guest that swaps names meanwhile gains nothing.
@@ -33,7 +33,7 @@ _ABSENT = frozenset((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP))
 
 
 class GuestFiles:
-    """Files of the VM. Refused operations raise `PermissionDenied` and are recorded; all others fail as they would for the guest."""
+    """Files of the VM. What is refused raises `PermissionDenied` and is recorded; the rest fails as it would for the guest."""
 
     def __init__(self, supervisor: Supervisor, workdir: str, record: Recorder, *, is_unchecked: bool = False) -> None:
         self._supervisor = supervisor
@@ -85,7 +85,7 @@ class GuestFiles:
         """The names in a directory, in no particular order."""
         fd = self._open_directory(path)
         try:
-            return os.listdir(fd)
+            return os.listdir(fd)  # noqa: PTH208 - of a descriptor
         finally:
             os.close(fd)
 
@@ -96,16 +96,17 @@ class GuestFiles:
 
         Directories that cannot be listed are left out; *onerror* is told why.
         """
-        try:
-            directories, files = self._scan(top)
-        except OSError as error:
-            if onerror is not None:
-                onerror(error)
-            return
-        here = os.fspath(top)
-        yield here, directories, files
-        for name in directories:
-            yield from self.walk(f"{here.rstrip('/')}/{name}", onerror=onerror)
+        waiting = [os.fspath(top)]
+        while waiting:
+            here = waiting.pop()
+            try:
+                directories, files = self._scan(here)
+            except OSError as error:
+                if onerror is not None:
+                    onerror(error)
+                continue
+            yield here, directories, files
+            waiting += [f"{here.rstrip('/')}/{name}" for name in reversed(directories)]
 
     def stat(self, path: VmPath, *, follow_symlinks: bool = True) -> os.stat_result:
         """What stat(2), or lstat(2), says of *path*."""
@@ -150,11 +151,15 @@ class GuestFiles:
         if not stat.S_ISDIR(self.stat(path, follow_symlinks=False).st_mode):
             self._call(FsCall.UNLINK, path)
             return
+        emptied: list[str] = [os.fspath(path)]
         if recursive:
-            directories, files = self._scan(path)
-            for name in (*directories, *files):
-                self.remove(f"{os.fspath(path).rstrip('/')}/{name}", recursive=True)
-        self._call(FsCall.UNLINK, path, a=1)
+            emptied = []
+            for here, _, files in self.walk(path, onerror=_raise):
+                emptied.append(here)
+                for name in files:
+                    self._call(FsCall.UNLINK, f"{here.rstrip('/')}/{name}")
+        for directory in reversed(emptied):
+            self._call(FsCall.UNLINK, directory, a=1)
 
     def rename(self, source: VmPath, destination: VmPath) -> None:
         """Rename, replacing what *destination* names as rename(2) does."""
@@ -173,7 +178,7 @@ class GuestFiles:
         self._call(FsCall.CHMOD, path, b=mode)
 
     def upload(self, source: str | os.PathLike[str], destination: VmPath) -> None:
-        """Copy a file or directory of the host to *destination* in the VM, permission bits included; links are copied as links."""
+        """Copy a file or directory of the host to *destination* in the VM with its permission bits; links are copied as links."""
         Upload(self).copy(Path(source), os.fspath(destination))
 
     def download(self, source: VmPath, destination: str | os.PathLike[str]) -> list[str]:
@@ -217,6 +222,10 @@ class GuestFiles:
         """*path* from the root. Not normalised: what `..` means behind a link is for the supervisor to find out."""
         encoded = _encoded(path)
         return encoded if encoded.startswith(b"/") else os.fsencode(self._workdir).rstrip(b"/") + b"/" + encoded
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def _encoded(path: VmPath) -> bytes:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import AnyStr, Protocol
+from typing import Protocol, TypeVar
 
 from callgate.guest.result import Command, Result
 from callgate.kernel.audit import Denial
+
+_Output = TypeVar("_Output")
 
 #: Told of every denial as it happens.
 Recorder = Callable[[Denial], None]
@@ -26,12 +28,14 @@ class Guest(Protocol):
     """A kind of program that a VM can run: native ones in a process tree of their own, WebAssembly ones in an engine."""
 
     def run(
-        self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], AnyStr]
-    ) -> Result[AnyStr]:
+        self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], _Output]
+    ) -> Result[_Output]:
         """Run *program* to its end with captured output.
 
         *shown* is the command as the user gave it, for `Result.args`; *decode* makes the output what the user wants it to be.
         """
+        ...
 
     def close(self) -> None:
         """End everything the guest started and leave nothing behind."""
+        ...

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
-from typing import AnyStr
+from typing import TypeVar
 
 from callgate.guest.interface import Program, Recorder
 from callgate.guest.result import Command, Result, Timeout, Usage
@@ -16,6 +16,8 @@ from callgate.kernel.audit import Denial
 from callgate.kernel.launch import Run, Supervisor
 from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started
 from callgate.scopes.errors import InternalError, escaped
+
+_Output = TypeVar("_Output")
 
 #: Output kept of each stream, in bytes; a guest that writes more is not stopped, the rest is thrown away.
 CAPTURE_LIMIT = 64 << 20
@@ -29,8 +31,8 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 def prepare(argv: Command, env: dict[str, str], cwd: str) -> Program:
     """*argv* as execve(2) wants it; a string is a command line for /bin/sh. `ValueError` or `TypeError` for what cannot be."""
     words: Sequence[str | bytes] = ["/bin/sh", "-c", argv] if isinstance(argv, str) else argv
-    if isinstance(argv, bytes):
-        raise TypeError("argv must be a list of words, or a str for /bin/sh -c")
+    if not all(isinstance(word, str | bytes) for word in words):
+        raise TypeError("argv must be a list of words, or one str for /bin/sh -c")
     encoded = tuple(os.fsencode(word) for word in words)
     if not encoded or not encoded[0]:
         raise ValueError("argv must name a program")
@@ -115,8 +117,8 @@ class NativeGuest:
         return NativeProcess(self._supervisor, run, program, self._record)
 
     def run(
-        self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], AnyStr]
-    ) -> Result[AnyStr]:
+        self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], _Output]
+    ) -> Result[_Output]:
         """Run *program* to its end.
 
         Raises `Timeout` when *timeout* seconds are over and everything the program started has been killed, and `OSError`

@@ -6,9 +6,11 @@ import errno
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, AnyStr
+from typing import Any, TypeVar
 
 from callgate.kernel.audit import Denial
+
+_Output = TypeVar("_Output")
 
 #: What `run` takes as a program: an argument vector, or a command line for /bin/sh.
 Command = str | Sequence[str | bytes]
@@ -24,18 +26,18 @@ class Usage:
     notified_calls: int = 0  # of the whole VM since its start: calls that the supervisor decided
 
 
-class Result(subprocess.CompletedProcess[AnyStr]):
+class Result(subprocess.CompletedProcess[_Output]):
     """A finished run. `returncode` is negative for a signal, 127 for a program not found, 126 for one that cannot run."""
 
-    stdout: AnyStr
-    stderr: AnyStr
+    stdout: _Output
+    stderr: _Output
 
     def __init__(
         self,
         args: Command,
         returncode: int,
-        stdout: AnyStr,
-        stderr: AnyStr,
+        stdout: _Output,
+        stderr: _Output,
         *,
         denials: Sequence[Denial] = (),
         denials_dropped: int = 0,
@@ -58,8 +60,8 @@ class Timeout(subprocess.TimeoutExpired, TimeoutError):
         self,
         cmd: Any,
         timeout: float,
-        output: str | bytes | None = None,
-        stderr: str | bytes | None = None,
+        output: Any = None,
+        stderr: Any = None,
         denials: Sequence[Denial] = (),
     ) -> None:
         super().__init__(cmd, timeout, output=output, stderr=stderr)

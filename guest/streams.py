@@ -113,9 +113,9 @@ class Pump:
 
     def close(self) -> None:
         """Close every descriptor that the pump still has."""
-        for fd, key in list(self._selector.get_map().items()):
+        for key in list(self._selector.get_map().values()):
             if key.data in (self._read, self._write):
-                self._drop(fd)
+                self._drop(key.fd)
         self._selector.close()
 
     def _read(self, fd: int) -> int:

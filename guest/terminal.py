@@ -1,7 +1,7 @@
 """Connects a guest's 0, 1 and 2 to the caller's without handing it a terminal, file, folder or socket of the host.
 
 What the caller has   -> what the guest gets
-  a terminal          -> a pty of ours, the same one for every descriptor that is a terminal, its master relayed
+  a terminal          -> a pty of the VM's, the same one for every descriptor that is a terminal, its master relayed
   an anonymous pipe   -> that pipe
   /dev/null           -> that device
   anything else       -> a pipe, relayed (a descriptor of a host file would carry the file's mode, owner and path)
@@ -9,6 +9,7 @@ What the caller has   -> what the guest gets
 
 import contextlib
 import errno
+import fcntl
 import os
 import select
 import signal
@@ -21,9 +22,28 @@ from types import TracebackType
 from typing import Final, Self
 
 from callgate.guest.streams import guest_pipe
+from callgate.kernel.launch import Supervisor
+from callgate.kernel.protocol import FsCall
+from callgate.scopes.errors import InternalError
 
 CHUNK: Final = 65536
+TIOCSPTLCK: Final = 0x40045431  # ioctl_tty(2); the termios module knows neither
+TIOCGPTPEER: Final = 0x5441
 FOREGROUND_PAUSE_MS: Final = 200  # how often a background job looks whether it has become the terminal's foreground
+
+
+def open_guest_pty(supervisor: Supervisor) -> tuple[int, int]:
+    """Master and slave of a new pty in the VM's own /dev/pts, where the guest owns it and finds it by its name."""
+    flags = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
+    master = supervisor.fs(FsCall.OPEN, b"/dev/pts/ptmx", a=flags, unchecked=True).fd
+    if master is None:
+        raise InternalError("the supervisor opened a pty and sent no descriptor")
+    try:
+        fcntl.ioctl(master, TIOCSPTLCK, (0).to_bytes(4, "little"))  # unlock
+        return master, fcntl.ioctl(master, TIOCGPTPEER, flags)
+    except BaseException:
+        os.close(master)
+        raise
 
 
 def _is_passable(fd: int) -> bool:
@@ -93,6 +113,7 @@ class StdioRelay:
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # no more input is carried
         self._gone = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # nor output: the caller's terminal hung up
         self._lock = threading.Lock()
+        self._closed = False
         self._threads: list[threading.Thread] = []
         self._guest_ends: set[int] = set()
         self._terminal: int | None = None  # the caller's terminal: where the pty's output goes
@@ -251,7 +272,15 @@ class StdioRelay:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Delivers the rest of the output, which ends when the last guest process has closed its copies."""
+        self.close()
+
+    def close(self) -> None:
+        """Delivers the rest of the output, which ends when the last guest process has closed its copies, and gives the
+        caller's terminal back. Calling it again does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._close_guest_ends()
             os.eventfd_write(self._stop, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 _CHUNK = 1 << 20
+_DEEPEST = 200  # a descriptor is held for each level, and a guest can nest as deep as paths are long
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -17,7 +19,6 @@ class Files(Protocol):
     """What of `vm.fs` a copy needs."""
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int: ...
-    def walk(self, top: str) -> Iterator[tuple[str, list[str], list[str]]]: ...
     def listdir(self, path: str) -> list[str]: ...
     def stat(self, path: str, *, follow_symlinks: bool = True) -> os.stat_result: ...
     def mkdir(self, path: str, mode: int = 0o777, *, parents: bool = False, exist_ok: bool = False) -> None: ...
@@ -39,7 +40,7 @@ class Upload:
     def _copy(self, source: Path, destination: str) -> None:
         mode = source.lstat().st_mode
         if stat.S_ISLNK(mode):
-            self._files.symlink(os.readlink(source), destination)
+            self._files.symlink(str(source.readlink()), destination)
         elif stat.S_ISDIR(mode):
             self._files.mkdir(destination, exist_ok=True)
             for entry in sorted(source.iterdir()):
@@ -70,6 +71,8 @@ class Download:
         return self._left_out
 
     def _copy(self, source: str, name: str, parent: int, depth: int) -> None:
+        if depth > _DEEPEST:
+            raise OSError(errno.ELOOP, f"directories nested more than {_DEEPEST} deep", source)
         found = self._files.stat(source, follow_symlinks=depth == 0)
         if stat.S_ISDIR(found.st_mode):
             os.mkdir(name, 0o700, dir_fd=parent)
@@ -93,18 +96,16 @@ class Download:
 
 
 def _stays_inside(target: str, depth: int) -> bool:
-    """Whether a link *depth* levels below the top of a tree leads to somewhere in the tree, by its text alone."""
-    if target.startswith("/"):
-        return False
-    level = depth - 1  # the directory that holds the link
-    for component in target.split("/"):
-        if component == "..":
-            level -= 1
-        elif component not in ("", "."):
-            level += 1
-        if level < 0:
-            return False
-    return True
+    """Whether a link *depth* levels below the top of a tree leads to somewhere in the tree, by its text alone.
+
+    It may go up only at its start, from the directory that holds it: after a name, which may be another link, `..` can lead
+    anywhere.
+    """
+    components = [component for component in target.split("/") if component not in ("", ".")]
+    up = 0
+    while up < len(components) and components[up] == "..":
+        up += 1
+    return not target.startswith("/") and up < depth and ".." not in components[up:]
 
 
 def _copy_content(source: int, target: int) -> None:

@@ -265,17 +265,13 @@ class Supervisor:
 
     def _receive(self) -> tuple[int, Ready | LaunchFailed | Reply, int | None]:
         try:
-            length, ancillary, flags, _ = self._control.recvmsg_into(
-                [self._buffer], socket.CMSG_SPACE(_INT), socket.MSG_CMSG_CLOEXEC
-            )
+            length, ancillary, _, _ = self._control.recvmsg_into([self._buffer], socket.CMSG_SPACE(_INT), socket.MSG_CMSG_CLOEXEC)
         except OSError as error:
             raise self.gone() from error
         fd = _only_descriptor(ancillary)
         if length == 0:
             raise self.gone()
         try:
-            if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
-                raise ProtocolError("a message longer than the protocol allows")
             request, answer = decode_answer(bytes(memoryview(self._buffer)[:length]))
         except ProtocolError as error:
             _close_received(fd)

@@ -13,7 +13,9 @@ _NAMESPACES = (
     "kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile with 'userns,'. In a container: allow the clone, "
     "unshare, mount and pivot_root calls (docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined)"
 )
-_NAMESPACE_LIMIT = "the limit on namespaces is used up or zero: raise the sysctls user.max_user_namespaces and user.max_*_namespaces"
+_NAMESPACE_LIMIT = (
+    "the limit on namespaces is used up or zero: raise the sysctls user.max_user_namespaces and user.max_*_namespaces"
+)
 _NOTIFY_BUSY = (
     "a seccomp filter with its own listener already supervises this process (some container managers do this), and the kernel "
     "allows one: run callgate outside of it"

@@ -61,6 +61,9 @@ class BindFlag(IntFlag):
     OPERATOR = 8
 
 
+NO_BIND_FLAGS = BindFlag(0)
+
+
 class MessageType(IntEnum):
     """The first field of every packet (`CG_MSG_*`)."""
 
@@ -141,7 +144,7 @@ class SetupStep(Record):
     destination: bytes
     source: bytes = b""
     mode: int = 0
-    flags: BindFlag = BindFlag(0)
+    flags: BindFlag = NO_BIND_FLAGS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Fixed-width little-endian fields and length-prefixed bytes: the alphabet of every message and blob the supervisor reads or writes.
+"""Fixed-width little-endian fields and length-prefixed bytes: the alphabet of all that the supervisor reads or writes.
 
 The format is the one described at the top of `native/protocol.h`. Reading is strict: running past the end, a count the
 remaining bytes cannot hold, an unknown enumeration value and bytes left over are each a `ProtocolError`, and nothing else is

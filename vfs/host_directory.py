@@ -24,7 +24,7 @@ class HostDir:
     path: str
     mode: Literal["ro", "rw"] = "ro"
 
-    def __init__(self, path: str | os.PathLike[str], mode: Literal["ro", "rw"] = "ro") -> None:
+    def __init__(self, path: str | os.PathLike[str], mode: Literal["ro", "rw", "cow"] = "ro") -> None:
         if mode == "cow":
             raise Unsupported("mode 'cow' (copy on write) is not yet supported: use 'ro', or 'rw' on a copy of the directory")
         if mode not in MODES:

@@ -85,7 +85,7 @@ def add_mounts(root: Root, mounts: Iterable[Mount], judge_sensitive: Callable[[s
         if outer is not None and outer.destination == destination:
             raise ValueError(f"two mounts at {destination!r}")
         if outer is not None and outer.read_only and not mount.read_only:
-            raise Unsupported(f"a writable mount at {destination} inside the read-only mount at {outer.destination} is not supported")
+            raise Unsupported(f"a writable mount at {destination} in the read-only mount at {outer.destination} is not supported")
         beneath = (outer.destination, outer.source) if outer is not None else _read_only_tree(root, destination)
         if beneath is not None:
             # The mount point cannot be made there without writing to the host, so it must be there already.

@@ -110,7 +110,7 @@ def _base_root(user: User, hostname: str, prefix: str | None, copied: tuple[_Sig
         elif os.path.isdir(path):  # noqa: PTH112
             steps.append(bind(path, path, BindFlag.READ_ONLY))
             read_only.append(path)
-    made = set(_DIRECTORIES)
+    made: set[str] = set(_DIRECTORIES)
     for tree in _READ_ONLY_TREES:
         if os.path.isdir(tree):  # noqa: PTH112
             steps += _missing_parents(tree, made)

@@ -10,6 +10,9 @@
 
 #include "supervisor.h"
 
+#define HELLO_WAITS 100
+#define HELLO_WAIT_US 500
+
 void cg_denial_write(struct cg_writer *out, const struct cg_denial *denial) {
     cg_write_u32(out, denial->scope);
     cg_write_u32(out, denial->operation);
@@ -33,8 +36,15 @@ static void program_of(struct cg_call *call, char *to, size_t size) {
 static void send_record(struct cg_call *call, const struct cg_denial *denial) {
     uint8_t buffer[sizeof *denial + 128];
     struct cg_writer out = {buffer, buffer, buffer + sizeof buffer, 0};
+    bool certain;
     pthread_mutex_lock(&call->vm->runs_lock);
-    struct cg_run *run = cg_run_of(call->vm, call->tid);
+    struct cg_run *run = cg_run_of(call->vm, call->tid, &certain);
+    for (int wait = 0; !certain && wait < HELLO_WAITS; wait++) { /* the main thread is about to learn whose it is */
+        pthread_mutex_unlock(&call->vm->runs_lock);
+        usleep(HELLO_WAIT_US);
+        pthread_mutex_lock(&call->vm->runs_lock);
+        run = cg_run_of(call->vm, call->tid, &certain);
+    }
     if (!run) {
         atomic_fetch_add(&call->vm->dropped, 1);
     } else {

@@ -4,8 +4,8 @@
  * which the supervisor knows the process that makes them). It is not dumpable: no guest can look into it or trace it.
  *
  *   init   receives START from the supervisor, with stdin, stdout, stderr, the leader's socket and the working directory; forks a leader
- *   leader a child subreaper: whatever a run's programs orphan stays below it; says hello, forks the first program, reaps until nothing is left
- *   first  says hello, waits for the go-ahead, becomes the program
+ *   leader a child subreaper: whatever a run's programs orphan stays below it; forks the first program, says hello, reaps until nothing is left
+ *   first  becomes the program; where the supervisor must tell its last calls from a guest's, it says so before and waits for the go-ahead
  */
 #define _GNU_SOURCE
 #include "init.h"
@@ -58,7 +58,7 @@ _Noreturn static void first_program(const struct cg_start *start, const struct c
     int socket = fds[3];
     char go;
     struct cg_leader_event event = {.kind = CG_LEADER_FIRST, .pid = getpid()};
-    if (tell(socket, event) != 0 || read(socket, &go, 1) != 1) _exit(127);
+    if (vm->launch.flags & CG_LAUNCH_REGISTER && (tell(socket, event) != 0 || read(socket, &go, 1) != 1)) _exit(127);
     event.kind = CG_LEADER_FAILED;
     setsid();
     char *program, **argv, **envp;
@@ -94,13 +94,13 @@ failed:
 _Noreturn static void leader(const struct cg_start *start, const struct cg_vm *vm, int fds[START_DESCRIPTORS], char *text, size_t length) {
     int socket = fds[3];
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) _exit(1);
-    if (tell(socket, (struct cg_leader_event){.kind = CG_LEADER_HELLO, .pid = getpid()}) != 0) _exit(1);
     pid_t child = fork_plain();
     if (child == 0) first_program(start, vm, fds, text, length);
     if (child < 0) {
         tell(socket, (struct cg_leader_event){.kind = CG_LEADER_FAILED, .error = errno});
         _exit(1);
     }
+    if (tell(socket, (struct cg_leader_event){.kind = CG_LEADER_HELLO, .pid = child}) != 0) _exit(1);
     for (int i = 0; i < START_DESCRIPTORS; i++)
         if (i != 3) close(fds[i]);
     for (;;) {

@@ -171,8 +171,7 @@ int cg_launch_start_init(struct cg_vm *vm, struct cg_failure *why) {
     vm->root.top = report.root;
     vm->listener = report.listener;
     char go = 1;
-    if (write(pair[0], &go, 1) != 1 || read(pair[0], &go, 1) != 1) return cg_fail(why, "init", errno, "no go-ahead");
-    close(CG_INIT_SOCKET);
+    if (write(pair[0], &go, 1) != 1) return cg_fail(why, "init", errno, "no go-ahead");
     vm->init_socket = pair[0];
     vm->init_pidfd = (int)syscall(SYS_pidfd_open, vm->init, 0);
     if (vm->init_pidfd < 0) return cg_fail(why, "pidfd_open", errno, NULL);

@@ -75,15 +75,16 @@ static void ready(struct cg_vm *vm) {
 
 /* Until the host or init is gone. */
 static void serve(struct cg_vm *vm) {
-    enum { CONTROL, HOST, INIT, WAKE, FIXED };
+    enum { CONTROL, HOST, INIT, WAKE, DETACHED, FIXED };
     static struct pollfd on[FIXED + CG_RUNS_MAX];
     static struct cg_run *of[CG_RUNS_MAX];
-    bool sweeping = false;
+    bool sweeping = false, detached = false;
     for (;;) {
         on[CONTROL] = (struct pollfd){.fd = CG_FD_CONTROL, .events = POLLIN};
         on[HOST] = (struct pollfd){.fd = vm->host_pidfd, .events = POLLIN};
         on[INIT] = (struct pollfd){.fd = vm->init_pidfd, .events = POLLIN};
         on[WAKE] = (struct pollfd){.fd = vm->wake, .events = POLLIN};
+        on[DETACHED] = (struct pollfd){.fd = detached ? -1 : vm->init_socket, .events = POLLIN};
         nfds_t n = FIXED;
         for (size_t i = 0; i < CG_RUNS_MAX; i++)
             if (vm->runs[i].used && vm->runs[i].leader_socket >= 0) {
@@ -94,6 +95,12 @@ static void serve(struct cg_vm *vm) {
         if (poll(on, n, wait) < 0 && errno != EINTR) return;
         for (nfds_t i = FIXED; i < n; i++)
             if (on[i].revents) cg_run_leader_event(vm, of[i - FIXED]);
+        if (on[DETACHED].revents) { /* init has a descriptor table of its own now: let go of what was its */
+            char byte;
+            if (read(vm->init_socket, &byte, 1) < 0) return;
+            close(CG_INIT_SOCKET);
+            detached = true;
+        }
         if (on[WAKE].revents) {
             uint64_t count;
             if (read(vm->wake, &count, sizeof count) < 0 && errno != EAGAIN) return;

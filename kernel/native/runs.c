@@ -250,15 +250,19 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
                 writer = who.pid;
             }
         switch (said.kind) {
-        case CG_LEADER_HELLO: run->leader = writer; break;
+        case CG_LEADER_HELLO:
+            pthread_mutex_lock(&vm->runs_lock);
+            run->leader = writer;
+            run->inner_first = said.pid;
+            pthread_mutex_unlock(&vm->runs_lock);
+            send_started(run, said.pid);
+            break;
         case CG_LEADER_FIRST:
             pthread_mutex_lock(&vm->runs_lock);
             run->first = writer;
-            run->started = true;
             atomic_store(&run->may_exec, 1);
             atomic_store(&run->may_setsid, 1);
             pthread_mutex_unlock(&vm->runs_lock);
-            send_started(run, said.pid);
             if (send(run->leader_socket, "g", 1, MSG_NOSIGNAL) != 1) run->killing = true;
             break;
         case CG_LEADER_FAILED: send_exec_failed(run, said.error, "exec"); break;
@@ -292,16 +296,24 @@ static bool is_leader(struct cg_vm *vm, pid_t pid) {
     return false;
 }
 
+/* "12 13 14 ": the children of a process, as the kernel lists them; their text's length. */
+static ssize_t children_of(struct cg_vm *vm, pid_t parent, char *text, size_t size) {
+    char path[64];
+    snprintf(path, sizeof path, "%d/task/%d/children", parent, parent);
+    int fd = openat(vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    ssize_t n = read(fd, text, size - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
 /* SIGKILL for every child of `parent` that is not a leader; how many there were. */
 static int kill_children(struct cg_vm *vm, pid_t parent) {
-    char path[64], text[8192];
-    snprintf(path, sizeof path, "%d/task/%d/children", parent, parent);
-    int fd = openat(vm->root.host_proc, path, O_RDONLY | O_CLOEXEC), count = 0;
-    if (fd < 0) return 0;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
+    char text[8192];
+    int count = 0;
+    ssize_t n = children_of(vm, parent, text, sizeof text);
     if (n <= 0) return 0;
-    text[n] = '\0';
     for (char *at = text, *end; *at; at = end) {
         long pid = strtol(at, &end, 10);
         if (end == at || (*end != ' ' && n == sizeof text - 1)) break; /* the last number may be cut off: next time */
@@ -328,19 +340,33 @@ bool cg_runs_sweep(struct cg_vm *vm) {
     return left;
 }
 
+/* The first program is the leader's child with the number that the leader told. */
+static void signal_first(struct cg_vm *vm, const struct cg_run *run, int signal) {
+    char text[8192];
+    struct cg_caller who;
+    if (children_of(vm, run->leader, text, sizeof text) <= 0) return;
+    for (char *at = text, *end; *at; at = end) {
+        long pid = strtol(at, &end, 10);
+        if (end == at) return;
+        while (*end == ' ') end++;
+        if (cg_caller_of(vm, (pid_t)pid, &who) == 0 && who.inner_tgid == run->inner_first) kill_child(vm, run->leader, (pid_t)pid, signal);
+    }
+}
+
 int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, bool whole_tree) {
     struct cg_run *run = cg_run_find(vm, number);
     if (!run) return ESRCH;
     if (signal < 0 || signal >= NSIG) return EINVAL;
     if (whole_tree) run->killing = true;
-    else if (run->started && !run->ended) kill_child(vm, run->leader, run->first, signal);
+    else if (run->leader && !run->ended) signal_first(vm, run, signal);
     else return ESRCH;
     return 0;
 }
 
 /* ---- whose is a process ---- */
 
-struct cg_run *cg_run_of(struct cg_vm *vm, pid_t tid) {
+struct cg_run *cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain) {
+    *certain = true;
     struct cg_caller who;
     struct cg_run *any = NULL;
     for (size_t i = 0; i < CG_RUNS_MAX; i++)
@@ -352,6 +378,7 @@ struct cg_run *cg_run_of(struct cg_vm *vm, pid_t tid) {
         if (who.ppid <= 0 || who.ppid == vm->init) break;
         pid = who.ppid;
     }
+    for (size_t i = 0; i < CG_RUNS_MAX; i++) *certain = *certain && !(vm->runs[i].used && !vm->runs[i].leader);
     return any; /* its ancestors died under us: better told to another run than to nobody */
 }
 

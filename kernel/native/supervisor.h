@@ -51,12 +51,13 @@ struct cg_launch {
 };
 
 struct cg_run {
-    bool used, started, exec_failed, ended, killing; /* ended: the first program's status is known; killing: the host wants all of it gone */
+    bool used, exec_failed, ended, killing; /* ended: the first program's status is known; killing: the host wants all of it gone */
     bool seen_ended;     /* by a sweep */
     uint32_t number;
     int events;          /* to the host */
     int leader_socket;   /* to the leader; end of file = leader gone */
-    pid_t leader, first; /* as the supervisor sees them; 0 = not known yet */
+    pid_t leader, first; /* as the supervisor sees them; 0 = not known (yet; the first only with CG_LAUNCH_REGISTER) */
+    pid_t inner_first;   /* the first program, in the VM's numbers */
     atomic_int may_exec, may_setsid; /* 1: `first` is still ours, and makes this one call unjudged */
     int status;
     struct rusage usage;
@@ -109,7 +110,8 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run);
 bool cg_runs_sweep(struct cg_vm *vm); /* kill what outlived its run's first program; true while something is left */
 struct cg_run *cg_run_find(struct cg_vm *vm, uint32_t number);
 int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, bool whole_tree);
-struct cg_run *cg_run_of(struct cg_vm *vm, pid_t tid); /* call with runs_lock held */
+/* Whose program a process is; call with runs_lock held. Not certain: a run whose leader has not said hello yet may be it. */
+struct cg_run *cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain);
 /* True once per run, for the call that our own code makes in the first program's process before it becomes the program. */
 bool cg_take_exec(struct cg_vm *vm, pid_t tid);
 bool cg_take_setsid(struct cg_vm *vm, pid_t tid);

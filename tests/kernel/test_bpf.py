@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from callgate.kernel.confinement import bpf
-from callgate.kernel.confinement.bpf import Assembler, Instruction, Label
 from hypothesis import given
 from hypothesis import strategies as st
+
+from callgate.kernel.confinement import bpf
+from callgate.kernel.confinement.bpf import Assembler, Instruction, Label
 
 WORDS = st.sampled_from([0, 1, 2, 3, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF]) | st.integers(0, 0xFFFF_FFFF)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import os
 import tempfile
 from collections.abc import Iterable
 from itertools import combinations
 
 import pytest
+
 from callgate.kernel.confinement import bpf
 from callgate.kernel.confinement.filter import (
     RET_ALLOW,
@@ -110,7 +110,11 @@ def test_unknown_numbers_are_never_allowed() -> None:
 def test_the_only_answers_are_those_of_the_design() -> None:
     for notified in NOTIFIED:
         answers = {one.k for one in filter_program(notified) if one.code == bpf.RETURN}
-        assert {answer for answer in answers if answer & 0xFFFF_0000 != RET_ERRNO} <= {RET_ALLOW, RET_USER_NOTIF, RET_KILL_PROCESS}
+        assert {answer for answer in answers if answer & 0xFFFF_0000 != RET_ERRNO} <= {
+            RET_ALLOW,
+            RET_USER_NOTIF,
+            RET_KILL_PROCESS,
+        }
         assert all(answer & 0xFFFF for answer in answers if answer & 0xFFFF_0000 == RET_ERRNO)
         assert (RET_USER_NOTIF in answers) == bool(notified)
 
@@ -123,34 +127,18 @@ def test_any_set_of_triggers_makes_a_program_the_kernel_takes() -> None:
             assert len(encoded) // 8 < 1500  # far below 4096: the longest way stays short
 
 
-def test_the_way_through_the_program_is_short() -> None:
+def test_the_longest_way_through_the_program_is_short() -> None:
     program = filter_program(frozenset(TRIGGERS))
-
-    def steps(number: int) -> int:
-        index, count, accumulator = 0, 0, 0
-        while True:
-            one = program[index]
-            count, index = count + 1, index + 1
-            if one.code == bpf.RETURN:
-                return count
-            if one.code == bpf.LOAD:
-                accumulator = {0: number, 4: bpf.ARCH_X86_64}.get(one.k, 0)
-            elif one.code == bpf.AND:
-                accumulator &= one.k
-            elif one.code == bpf.JUMP:
-                index += one.k
-            else:
-                holds = bpf.run([one._replace(jt=0, jf=1), bpf.Instruction(bpf.RETURN, k=1), bpf.Instruction(bpf.RETURN, k=0)], b"")
-                del holds
-                taken = {
-                    bpf.EQUAL: accumulator == one.k,
-                    bpf.AT_LEAST: accumulator >= one.k,
-                    bpf.GREATER: accumulator > one.k,
-                    bpf.ANY_BIT: bool(accumulator & one.k),
-                }[one.code]
-                index += one.jt if taken else one.jf
-
-    assert max(steps(number) for number in range(500)) <= 32
+    longest = [0] * len(program)  # instructions from this one to an answer, itself included
+    for index, one in reversed(list(enumerate(program))):
+        if one.code == bpf.RETURN:
+            after = 0
+        elif one.code == bpf.JUMP:
+            after = longest[index + 1 + one.k]
+        else:
+            after = max(longest[index + 1 + one.jt], longest[index + 1 + one.jf])  # both are 0 in LOAD and AND
+        longest[index] = 1 + after
+    assert longest[0] <= 40
 
 
 def test_fs_as_a_whole_follows_from_any_of_its_operations() -> None:
@@ -158,7 +146,7 @@ def test_fs_as_a_whole_follows_from_any_of_its_operations() -> None:
 
 
 def test_a_name_that_is_no_trigger_is_an_error() -> None:
-    with pytest.raises(ValueError, match="unknown triggers: fs.execute"):
+    with pytest.raises(ValueError, match="unknown triggers"):
         build_filter(frozenset({"fs.execute", "network"}))
 
 
@@ -218,4 +206,3 @@ def test_libseccomp_knows_the_numbers_under_the_same_names() -> None:
     assert {name: number for name, number in known.items() if number >= 0} == {
         name: by_name[name].number for name, number in known.items() if number >= 0
     }
-    assert os.uname().machine != "x86_64" or known["read"] == 0

@@ -138,9 +138,9 @@ def _version_or_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Name
         if not arguments.version:
             complain("which command? (see `callgate --help`)")
             return USAGE
-        from importlib.metadata import version
+        from callgate import __version__
 
-        print(f"{parser.prog} {version('callgate')}")
+        print(f"{parser.prog} {__version__}")
         return 0
 
     return show

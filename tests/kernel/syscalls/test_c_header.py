@@ -25,7 +25,9 @@ def test_the_highest_number_is_that_of_the_table() -> None:
 
 def test_the_header_can_be_included_more_than_once(tmp_path: Path, compile_c: Callable[..., Path]) -> None:
     (tmp_path / "syscall_table.h").write_text(generate())
-    handlers = "".join(f"static int {handler}(void) {{ return 1; }}\n" for handler in sorted({row.handler or "" for row in SYSCALLS} - {""}))
+    handlers = "".join(
+        f"static int {handler}(void) {{ return 1; }}\n" for handler in sorted({row.handler or "" for row in SYSCALLS} - {""})
+    )
     source = f"""
 #include "syscall_table.h"
 #include <stdio.h>
@@ -49,6 +51,8 @@ int main(void) {{
 
 
 def test_the_build_can_make_it_with_the_standard_library_alone(project: Path) -> None:
-    program = "import sys; sys.path.insert(0, sys.argv[1])\nfrom kernel.syscalls.c_header import generate\nsys.stdout.write(generate())"
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\nfrom kernel.syscalls.c_header import generate\nsys.stdout.write(generate())"
+    )
     command = [sys.executable, "-I", "-S", "-B", "-c", program, str(project)]
     assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == generate()

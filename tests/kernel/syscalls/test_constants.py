@@ -6,7 +6,8 @@ import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from callgate.kernel.confinement import bpf, filter
+from callgate.kernel.confinement import bpf
+from callgate.kernel.confinement import filter as seccomp_filter
 from callgate.kernel.syscalls.arguments import devices, files, network, processes
 
 INCLUDES = """
@@ -75,9 +76,7 @@ def test_clone_flags(compile_c: Callable[..., Path]) -> None:
 
 
 def test_socket_options(compile_c: Callable[..., Path]) -> None:
-    stated = {
-        reason.split()[0]: option for options in network.DANGEROUS_OPTIONS.values() for option, reason in options.items()
-    }
+    stated = {reason.split()[0]: option for options in network.DANGEROUS_OPTIONS.values() for option, reason in options.items()}
     assert len(stated) == sum(len(options) for options in network.DANGEROUS_OPTIONS.values())
     assert_as_in_headers(stated, compile_c)
 
@@ -103,7 +102,7 @@ def test_seccomp_and_personality_constants(compile_c: Callable[..., Path]) -> No
     stated = {name: getattr(processes, name) for name in (*names, "SECCOMP_FILTER_FLAG_NEW_LISTENER")}
     assert_as_in_headers(stated, compile_c)
     answers = ("RET_KILL_PROCESS", "RET_USER_NOTIF", "RET_ALLOW", "RET_ERRNO")
-    assert_as_in_headers({f"SECCOMP_{name}": getattr(filter, name) for name in answers}, compile_c)
+    assert_as_in_headers({f"SECCOMP_{name}": getattr(seccomp_filter, name) for name in answers}, compile_c)
     assert_as_in_headers({"AUDIT_ARCH_X86_64": bpf.ARCH_X86_64, "AUDIT_ARCH_I386": bpf.ARCH_I386}, compile_c)
 
 

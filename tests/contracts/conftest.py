@@ -1,0 +1,1 @@
+from tests.vm_fixtures import X
