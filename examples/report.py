@@ -35,7 +35,7 @@ def run(vm: VM, command: str | Sequence[str], note: str = "") -> None:
     lines = [*result.stdout.splitlines(), *result.stderr.splitlines()[-1:]]
     _print(f"$ {note or words}", result.returncode == 0, lines, asked)
     if incidental:
-        print(f"             (and {incidental} refusals that it met while starting and can do without)")
+        print(f"             (while starting it was also refused {incidental} look{'s' if incidental > 1 else ''} around that it does without)")
 
 
 def split(denials: Sequence[Denial], command: str) -> tuple[list[Denial], int]:

@@ -18,7 +18,9 @@ ALLOW_ONE_HOST: Permissions = {
 # A web server and a client of it, both in the VM; the network they use is the VM's own loopback.
 SERVE_AND_FETCH = """
 import http.server, threading, urllib.request
-server = http.server.HTTPServer(("127.0.0.1", 8080), http.server.SimpleHTTPRequestHandler)
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    log_message = lambda *_: None
+server = http.server.HTTPServer(("127.0.0.1", 8080), Quiet)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 with urllib.request.urlopen("http://127.0.0.1:8080/greeting.txt") as answer:
     print(answer.read().decode().strip())
@@ -41,7 +43,7 @@ def main() -> None:
     report.title("One host granted:", ALLOW_ONE_HOST)
     with VM(ALLOW_ONE_HOST) as vm:
         for subject in ("tcp://api.example.com:443", "tcp://example.com:443"):
-            print(f"    {vm.explain('network', 'http', subject).message}")
+            print(f"    explain  {vm.explain('network', 'http', subject).message}")
         report.run(vm, ["python3", "-c", "import socket\nsocket.create_connection(('192.0.2.1', 80))"], "python3: connect to 192.0.2.1:80")
 
 

@@ -19,24 +19,22 @@
 #include "init.h"
 #include "supervisor.h"
 
-static void event(struct cg_run *run, uint32_t type, void (*fill)(struct cg_writer *, struct cg_vm *, const struct cg_run *), struct cg_vm *vm) {
-    uint8_t buffer[256];
-    struct cg_writer out = {buffer, buffer, buffer + sizeof buffer, 0};
-    cg_write_u32(&out, type);
-    cg_write_u32(&out, run->number);
-    fill(&out, vm, run);
-    if (!out.failed) send(run->events, buffer, (size_t)(out.at - buffer), MSG_NOSIGNAL);
-}
-
 static uint64_t microseconds(struct timeval time) { return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec; }
 
-static void fill_exited(struct cg_writer *out, struct cg_vm *vm, const struct cg_run *run) {
-    cg_write_i32(out, run->status);
-    cg_write_u64(out, microseconds(run->usage.ru_utime));
-    cg_write_u64(out, microseconds(run->usage.ru_stime));
-    cg_write_u64(out, (uint64_t)run->usage.ru_maxrss);
-    cg_write_u64(out, atomic_load(&vm->notified));
-    cg_write_u64(out, run->dropped_denials);
+/* False: the host has not read what was sent before; to be tried again. */
+static bool send_exited(struct cg_vm *vm, const struct cg_run *run) {
+    uint8_t buffer[64];
+    struct cg_writer out;
+    cg_writer_init(&out, buffer, sizeof buffer);
+    cg_write_u32(&out, CG_EVENT_EXITED);
+    cg_write_u32(&out, run->number);
+    cg_write_i32(&out, run->status);
+    cg_write_u64(&out, microseconds(run->usage.ru_utime));
+    cg_write_u64(&out, microseconds(run->usage.ru_stime));
+    cg_write_u64(&out, (uint64_t)run->usage.ru_maxrss);
+    cg_write_u64(&out, atomic_load(&vm->notified));
+    cg_write_u64(&out, run->dropped_denials);
+    return send(run->events, buffer, cg_writer_size(&out), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
 }
 
 static void send_started(struct cg_run *run, pid_t inner) {
@@ -275,8 +273,13 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
     }
     /* The leader is gone. If a guest killed it, what was below it is now init's: for the next sweep. */
     if (!run->ended) run->status = SIGKILL, vm->strays = true;
-    if (!run->exec_failed) event(run, CG_EVENT_EXITED, fill_exited, vm);
-    release(vm, run);
+    pthread_mutex_lock(&vm->runs_lock);
+    close(run->leader_socket);
+    run->leader_socket = -1;
+    run->leader = 0;
+    run->over = true;
+    pthread_mutex_unlock(&vm->runs_lock);
+    if (run->exec_failed || send_exited(vm, run)) release(vm, run);
 }
 
 /* ---- ending ---- */
@@ -292,7 +295,7 @@ static void kill_child(struct cg_vm *vm, pid_t parent, pid_t pid, int signal) {
 
 static bool is_leader(struct cg_vm *vm, pid_t pid) {
     for (size_t i = 0; i < CG_RUNS_MAX; i++)
-        if (vm->runs[i].used && (vm->runs[i].leader == pid || vm->runs[i].leader == 0)) return true; /* 0: one is being made */
+        if (vm->runs[i].used && !vm->runs[i].over && (vm->runs[i].leader == pid || vm->runs[i].leader == 0)) return true; /* 0: one is being made */
     return false;
 }
 
@@ -327,10 +330,18 @@ bool cg_runs_sweep(struct cg_vm *vm) {
     bool left = false;
     for (size_t i = 0; i < CG_RUNS_MAX; i++) {
         struct cg_run *run = &vm->runs[i];
-        if (!run->used || (!run->ended && !run->killing)) continue;
+        if (run->used && run->over && (send_exited(vm, run))) {
+            release(vm, run);
+            continue;
+        }
+        if (!run->used || (!run->ended && !run->killing && !run->over)) continue;
         left = true;
+        if (run->over) continue;
         /* A leader with nothing below it ends by itself within microseconds: look only the second time. */
-        if (run->leader > 0 && (run->killing || run->seen_ended)) kill_children(vm, run->leader);
+        if (run->leader > 0 && (run->killing || run->seen_ended)) {
+            kill_children(vm, run->leader);
+            kill_child(vm, vm->init, run->leader, SIGCONT); /* a guest may have stopped it */
+        }
         run->seen_ended = true;
     }
     if (vm->strays) {
@@ -374,11 +385,11 @@ struct cg_run *cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain) {
     pid_t pid = tid;
     for (int depth = 0; any && depth < 128 && cg_caller_of(vm, pid, &who) == 0; depth++) {
         for (size_t i = 0; i < CG_RUNS_MAX; i++)
-            if (vm->runs[i].used && (vm->runs[i].leader == who.tgid || vm->runs[i].first == who.tgid)) return &vm->runs[i];
+            if (vm->runs[i].used && who.tgid > 0 && (vm->runs[i].leader == who.tgid || vm->runs[i].first == who.tgid)) return &vm->runs[i];
         if (who.ppid <= 0 || who.ppid == vm->init) break;
         pid = who.ppid;
     }
-    for (size_t i = 0; i < CG_RUNS_MAX; i++) *certain = *certain && !(vm->runs[i].used && !vm->runs[i].leader);
+    for (size_t i = 0; i < CG_RUNS_MAX; i++) *certain = *certain && !(vm->runs[i].used && !vm->runs[i].over && !vm->runs[i].leader);
     return any; /* its ancestors died under us: better told to another run than to nobody */
 }
 

@@ -53,6 +53,7 @@ struct cg_launch {
 struct cg_run {
     bool used, exec_failed, ended, killing; /* ended: the first program's status is known; killing: the host wants all of it gone */
     bool seen_ended;     /* by a sweep */
+    bool over;           /* the leader is gone; only the host's reading it is awaited */
     uint32_t number;
     int events;          /* to the host */
     int leader_socket;   /* to the leader; end of file = leader gone */

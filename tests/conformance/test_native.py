@@ -50,7 +50,7 @@ class Native:
             *checks,
         ]
         subprocess.run(["gcc", *flags, "-o", str(library), *sources], check=True)
-        self.ffi = cffi.FFI()
+        self.ffi: Any = cffi.FFI()
         for part in ("bytes", "glob", "policy"):
             self.ffi.cdef(re.sub(r"^#.*$", "", (NATIVE / f"{part}.h").read_text(), flags=re.MULTILINE))
         self.lib: Any = self.ffi.dlopen(str(library))

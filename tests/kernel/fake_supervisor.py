@@ -83,7 +83,7 @@ class Host:
             packet, fds, _, _ = socket.recv_fds(self._control, protocol.MESSAGE_MAX, 5)
             if not packet:
                 return
-            if packet[8] & RunFlag.IN_MEMFD and packet[0] == protocol.MessageType.RUN:
+            if packet[0] == protocol.MessageType.RUN and packet[8] & RunFlag.IN_MEMFD:
                 packet += os.pread(fds[4], os.fstat(fds[4]).st_size, 0)
                 os.close(fds.pop())
             number, message = decode_request(packet)

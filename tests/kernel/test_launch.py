@@ -6,12 +6,16 @@ import ast
 import errno
 import gc
 import os
+import runpy
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from callgate.kernel import launch
@@ -20,6 +24,9 @@ from callgate.kernel.launch_failure import launch_error
 from callgate.kernel.plan import Plan, compile_plan
 from callgate.kernel.protocol import Event, Exited, FsCall, LaunchFailed, Started
 from callgate.scopes import InternalError, Policy, Unsupported
+
+# Loaded by path: the folders of the tests are no packages.
+fake_supervisor = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("fake_supervisor.py"))))
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
@@ -215,34 +222,27 @@ def test_the_supervisor_starts_with_two_descriptors_no_environment_default_signa
     assert seen == {"environ": {}, "sid": True, "fds": [3, 4], "blocked": [], "interrupt": True}
 
 
-@pytest.mark.parametrize("taken", [(), (3,), (3, 4)])
-def test_it_does_not_matter_which_descriptors_are_free(
-    taken: tuple[int, ...], tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The socket and the blob are made to land on, and across, the very numbers that they have in the supervisor.
+_START_WITH_DESCRIPTORS_TAKEN = """
+import os, sys
+held = [os.open("/dev/null", os.O_RDONLY) for _ in range(int(sys.argv[2]))]
+from pathlib import Path
+from callgate.kernel.launch import Supervisor
+from callgate.kernel.plan import compile_plan
+from callgate.scopes import Policy
+supervisor = Supervisor.start(compile_plan(Policy.parse()), executable=Path(sys.argv[1]))
+print(supervisor.stats().notified)
+supervisor.close()
+"""
+
+
+@pytest.mark.parametrize("taken", range(5))
+def test_it_does_not_matter_which_descriptors_are_free(taken: int, tmp_path: Path) -> None:
+    # From taking both fixed numbers themselves, in either order, to lying beyond them.
     program = fake_supervisor.executable(tmp_path, fake_supervisor.proper)
-    saved = {number: os.dup(number) for number in (3, 4, 5, 6) if _is_open(number)}
-    for number in saved:
-        os.close(number)
-    held = [os.open("/dev/null", os.O_RDONLY) for _ in taken]
-    try:
-        supervisor = Supervisor.start(plan, executable=program)
-        assert supervisor.stats().notified == 1
-        supervisor.close()
-    finally:
-        for fd in held:
-            os.close(fd)
-        for number, copy in saved.items():
-            os.dup2(copy, number, inheritable=False)
-            os.close(copy)
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
+    done = subprocess.run(
+        [sys.executable, "-c", _START_WITH_DESCRIPTORS_TAKEN, program, str(taken)], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ FORGERY = "x': blocked by fs.read policy\nEACCES: permission denied, env://y: bl
 def test_no_subject_can_forge_a_record(scope: str) -> None:
     text = message(scope, "*", FORGERY)
     assert text.splitlines() == [text]
-    assert text.count(": blocked by ") - text.count(": blocked by fs.read policy\\n") == 1 or "': blocked" not in text
     # What ends a subject, a quote or a colon with a space, occurs unescaped once: at its real end.
     end = "': blocked by" if scope in ("fs", "childProcess") else ": blocked by"
     assert text.replace("\\'", "").count(end) == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callgate.scopes import OPERATIONS, SCOPES, CompiledRule, Permissions, Policy
+from callgate.scopes import OPERATIONS, SCOPES, CompiledRule, Permissions, Policy, PolicyWarning
 from callgate.scopes.operations import operation_mask
 from callgate.scopes.rules import RULE_DEVICE, RULE_MODE, RULE_MOUNT, RULE_RUNTIME_IMAGE
 
@@ -191,7 +191,8 @@ def test_constant_tells_when_the_subject_does_not_matter(permissions: Any, opera
 
 
 def test_everything_after_the_last_rule_on_everything_decides_constancy() -> None:
-    policy = Policy.parse(
-        rules(("allow", ["read"], ["/a"]), ("deny", ["read", "stat"], ["**"]), ("deny", ["write"], ["/b"]), default="allow")
-    )
+    with pytest.warns(PolicyWarning, match="matched again"):
+        policy = Policy.parse(
+            rules(("deny", ["read"], ["/a"]), ("deny", ["read", "stat"], ["**"]), ("deny", ["read"], ["/b"]), default="allow")
+        )
     assert policy.compiled()["fs"].constant("read") is False
