@@ -187,20 +187,21 @@ Tree: TypeAlias = dict[str, Entry]
 
 
 def tree_of(vm: VM, top: str) -> Tree:
-    """What the operator sees below *top*, whatever the policy says."""
+    """What the operator sees at and below *top*, whatever the policy says."""
     files = vm.fs.unchecked
-    found: Tree = {}
+    paths = [top]
     for folder, folders, names in files.walk(top):
-        for path in [folder, *(f"{folder.rstrip('/')}/{name}" for name in names)]:
-            status = files.stat(path, follow_symlinks=False)
-            content = b""
-            if stat.S_ISLNK(status.st_mode):
-                content = os.fsencode(files.readlink(path))
-            elif stat.S_ISREG(status.st_mode):
-                content = files.read_bytes(path)
-            kind = stat.filemode(status.st_mode)[0]
-            found[path] = Entry(kind, stat.S_IMODE(status.st_mode), content, status.st_nlink, status.st_mtime_ns)
-        assert folders is not None
+        paths += [f"{folder.rstrip('/')}/{name}" for name in (*folders, *names)]
+    found: Tree = {}
+    for path in paths:
+        status = files.stat(path, follow_symlinks=False)
+        content = b""
+        if stat.S_ISLNK(status.st_mode):
+            content = os.fsencode(files.readlink(path))
+        elif stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IRUSR:
+            content = files.read_bytes(path)
+        kind = stat.filemode(status.st_mode)[0]
+        found[path] = Entry(kind, stat.S_IMODE(status.st_mode), content, status.st_nlink, status.st_mtime_ns)
     return found
 
 

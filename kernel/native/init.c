@@ -73,10 +73,6 @@ _Noreturn static void first_program(const struct cg_start *start, const struct c
     for (size_t i = 0; i < vm->launch.limit_count; i++)
         if (setrlimit(vm->launch.limits[i].resource, &vm->launch.limits[i].value) != 0) goto failed;
     if (split(text, length, start->argc, &program, &argv, &envp) != 0) { errno = E2BIG; goto failed; }
-    for (int signal = 1; signal < NSIG; signal++) {
-        struct sigaction action = {.sa_handler = SIG_DFL};
-        sigaction(signal, &action, NULL); /* SIGKILL and SIGSTOP refuse, rightly */
-    }
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);

@@ -137,20 +137,25 @@ int cg_root_stage_operator_trees(struct cg_vm *vm, struct cg_failure *why) {
     return 0;
 }
 
-/* The directory that holds `path`, below the new root; *last is the final name. */
-static int open_parent(int root, const char *path, char *last, size_t size) {
-    char head[PATH_MAX];
+/* The directory that the last step was in. A mount never makes it stale: it covers a name in it, and whoever mounts over it is in another. */
+struct parent { int fd; size_t length; char path[PATH_MAX]; };
+
+/* The directory that holds `path`, below the new root; *last is the final name. The descriptor is the cache's. */
+static int open_parent(int root, struct parent *cache, const char *path, char *last, size_t size) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     size_t start = n;
     while (start > 0 && path[start - 1] != '/') start--;
-    if (n - start == 0 || n - start >= size || start >= sizeof head) { errno = EINVAL; return -1; }
+    if (n - start == 0 || n - start >= size || start >= sizeof cache->path) { errno = EINVAL; return -1; }
     memcpy(last, path + start, n - start);
     last[n - start] = '\0';
-    memcpy(head, path, start);
-    head[start] = '\0';
+    if (cache->fd >= 0 && cache->length == start && memcmp(cache->path, path, start) == 0) return cache->fd;
+    if (cache->fd >= 0) close(cache->fd);
+    memcpy(cache->path, path, start);
+    cache->path[start] = '\0';
+    cache->length = start;
     struct open_how how = {.flags = O_PATH | O_DIRECTORY | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS};
-    return (int)syscall(SYS_openat2, root, head, &how, sizeof how);
+    return cache->fd = (int)syscall(SYS_openat2, root, cache->path, &how, sizeof how);
 }
 
 static int make_directory(int parent, const char *name, mode_t mode) {
@@ -195,11 +200,10 @@ static int make_special(int parent, const char *name, const char *type, unsigned
     return mount(type, name, type, flags, options);
 }
 
-static int do_step(int root, const struct cg_step *step) {
+static int do_step(int root, struct parent *cache, const struct cg_step *step) {
     char name[NAME_MAX + 1];
-    int parent = open_parent(root, step->destination, name, sizeof name);
+    int parent = open_parent(root, cache, step->destination, name, sizeof name), result = -1;
     if (parent < 0) return -1;
-    int result = -1;
     switch (step->kind) {
     case CG_STEP_DIRECTORY: result = make_directory(parent, name, step->mode); break;
     case CG_STEP_FILE: result = make_file(parent, name, step); break;
@@ -210,9 +214,6 @@ static int do_step(int root, const struct cg_step *step) {
     case CG_STEP_DEVPTS: result = make_special(parent, name, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620"); break;
     default: errno = EINVAL;
     }
-    int error = errno;
-    close(parent);
-    errno = error;
     return result;
 }
 
@@ -228,8 +229,9 @@ static int loopback_up(void) {
 
 static int drop_capabilities(void) {
     /* The bounding set first (it needs CAP_SETPCAP), so that no exec, not even of uid 0 inside, brings one back. */
-    for (int capability = 0; prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; capability++)
-        if (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0) return -1;
+    int capability = 0;
+    while (prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) == 0) capability++;
+    if (errno != EINVAL || capability <= CAP_SYS_ADMIN) return -1; /* EINVAL: past the kernel's last one */
     if (prctl(PR_SET_SECUREBITS, SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP | SECBIT_NO_SETUID_FIXUP_LOCKED |
               SECBIT_NO_CAP_AMBIENT_RAISE | SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED, 0, 0, 0) != 0) return -1;
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -267,8 +269,9 @@ int cg_root_build(struct cg_vm *vm, struct cg_failure *why) {
     if (mount("tmpfs", STAGING, "tmpfs", MS_NOSUID | MS_NODEV, text) != 0) return cg_fail(why, "mount", errno, "tmpfs");
     int root = open(STAGING, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0) return cg_fail(why, "mount", errno, "tmpfs");
+    struct parent parent = {.fd = -1};
     for (size_t i = 0; i < vm->launch.step_count; i++)
-        if (do_step(root, &vm->launch.steps[i]) != 0)
+        if (do_step(root, &parent, &vm->launch.steps[i]) != 0)
             return cg_fail(why, vm->launch.steps[i].kind == CG_STEP_PROC ? "proc" : "root", errno, vm->launch.steps[i].destination);
     if (fchdir(root) != 0 || syscall(SYS_pivot_root, ".", ".") != 0) return cg_fail(why, "pivot_root", errno, NULL);
     if (umount2(".", MNT_DETACH) != 0 || chdir("/") != 0) return cg_fail(why, "pivot_root", errno, "leaving the old root");

@@ -206,7 +206,7 @@ HOST_SUBJECTS = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(POLICIES, SUBJECTS, HOST_SUBJECTS)
 def test_policies_decide_alike_on_any_bytes(
     native: Native, compiled: dict[str, CompiledScope], subject: bytes, host: bytes

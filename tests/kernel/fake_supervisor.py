@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -69,6 +70,11 @@ def denial(subject: bytes, requested: bytes | None = None) -> DenialRecord:
     return DenialRecord(0, 0, 0, 7, 1_700_000_000_000_000_000, subject, requested or subject, b"/bin/program")
 
 
+def _tell(events: socket.socket, event: protocol.Event, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # whoever asked for the run does not listen any more
+        events.sendall(encode(event, number))
+
+
 class Host:
     """Programs run on the bare host under the names and numbers of the protocol."""
 
@@ -114,7 +120,7 @@ class Host:
             if not os.path.isdir(message.cwd):  # noqa: PTH112 - bytes
                 self._failed(events, number, errno.ENOENT, b"chdir")
             elif b"denied" in message.argv:
-                events.sendall(encode(DenialEvent(denial(b"/denied", b"/by/way/of/denied")), number))
+                _tell(events, DenialEvent(denial(b"/denied", b"/by/way/of/denied")), number)
             self._start(number, message, environment, (stdin, stdout, stderr), events)
         except OSError as error:
             self._failed(events, number, error.errno or 0, b"lookup")
@@ -123,7 +129,7 @@ class Host:
         return number
 
     def _failed(self, events: socket.socket, number: int, code: int, stage: bytes) -> None:
-        events.sendall(encode(ExecFailed(code, stage), number))
+        _tell(events, ExecFailed(code, stage), number)
         events.close()
 
     def _start(
@@ -135,13 +141,13 @@ class Host:
             message.argv, env=environment, cwd=message.cwd, stdin=fds[0], stdout=fds[1], stderr=fds[2], start_new_session=True
         )
         self._alive[number] = process
-        events.sendall(encode(Started(process.pid), number))
+        _tell(events, Started(process.pid), number)
         threading.Thread(target=self._wait, args=(number, process, events)).start()
 
     def _wait(self, number: int, process: subprocess.Popen[bytes], events: socket.socket) -> None:
         code = process.wait()
         status = -code if code < 0 else code << 8
-        events.sendall(encode(Exited(status, 1_500_000, 250_000, 2048, 9, 3), number))
+        _tell(events, Exited(status, 1_500_000, 250_000, 2048, 9, 3), number)
         events.close()
         del self._alive[number]
 

@@ -57,6 +57,9 @@ def run_with_pipe(supervisor: Supervisor, *argv: bytes, cwd: bytes = b"/", env: 
     null = os.open("/dev/null", os.O_RDWR)
     try:
         run = supervisor.run(list(argv), env or {}, cwd, null, writer, null)
+    except BaseException:
+        os.close(reader)
+        raise
     finally:
         os.close(writer)
         os.close(null)

@@ -1,0 +1,157 @@
+"""check, explain and schema: what they print, where errors go, and how they exit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+DENY_VAULT = '{"fs": {"default": "allow", "rules": [{"mode": "deny", "paths": ["/home/agentos/vault/**"]}]}}'
+
+
+def callgate(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "callgate", *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60, check=False)
+
+
+def only_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line of an error; nothing may be on stdout beside it."""
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("callgate: ")
+    return lines[0]
+
+
+def test_check_prints_the_effective_policy_complete() -> None:
+    done = callgate("check", DENY_VAULT)
+    assert (done.returncode, done.stderr) == (0, "")
+    policy = json.loads(done.stdout)
+    assert policy["fs"]["rules"] == [{"mode": "deny", "operations": ["*"], "paths": ["/home/agentos/vault/**"]}]
+    assert {scope: policy[scope] for scope in ("network", "childProcess", "process", "env", "binding")} == {
+        "network": "deny", "childProcess": "allow", "process": "allow", "env": "allow", "binding": "deny",
+    }  # fmt: skip
+
+
+def test_check_accepts_what_it_printed() -> None:
+    printed = callgate("check", DENY_VAULT).stdout
+    assert callgate("check", "-", stdin=printed).stdout == printed
+
+
+def test_check_reads_a_file(tmp_path: Path) -> None:
+    (tmp_path / "policy.json").write_text('\ufeff{"network": "allow"}', encoding="utf-8")
+    assert json.loads(callgate("check", str(tmp_path / "policy.json")).stdout)["network"] == "allow"
+
+
+def test_check_gives_each_mistake_a_line_with_its_place() -> None:
+    done = callgate("check", '{"child_process": "deny", "fs": {"rules": [{"mode": "deny", "operations": []}]}}')
+    assert (done.returncode, done.stdout) == (2, "")
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("callgate: child_process: ")
+    assert "'childProcess'" in lines[0]
+    assert lines[1].startswith("callgate: fs.rules[0].operations: ")
+
+
+def test_check_warns_of_a_rule_that_does_nothing_and_succeeds() -> None:
+    rules = '[{"mode": "deny", "paths": ["/a"]}, {"mode": "allow", "paths": ["**"]}]'
+    done = callgate("check", '{"fs": {"default": "allow", "rules": %s}}' % rules)
+    assert done.returncode == 0
+    assert "callgate: warning: fs.rules[" in done.stderr
+    json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("policy", "says"),
+    [
+        ('{"fs": ', "line 1, column"),
+        ('{"fs": "deny", "fs": "allow"}', '"fs" is given twice'),
+        ("/nonexistent/policy.json", "No such file or directory"),
+        ("/", "Is a directory"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ("{}" + "x", "Extra data"),
+    ],
+)
+def test_unreadable_policy_is_one_line(policy: str, says: str) -> None:
+    done = callgate("check", policy)
+    assert done.returncode == 2
+    assert says in only_line(done)
+
+
+def test_policy_that_is_no_object_is_refused() -> None:
+    done = callgate("check", "-", stdin='["fs"]')
+    assert done.returncode == 2
+    assert "JSON object" in only_line(done)
+
+
+def test_policy_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "policy.json").write_bytes(b'{"fs": "\xff"}')
+    done = callgate("check", str(tmp_path / "policy.json"))
+    assert done.returncode == 2
+    assert "not UTF-8" in only_line(done)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "verdict", "rule"),
+    [
+        (("fs", "read", "/home/agentos/vault/key"), 1, "denied", "fs.rules[0]"),
+        (("fs", "read", "/home/agentos/a.txt"), 0, "allowed", "default"),
+        (("network", "http", "tcp://example.com:80"), 1, "denied", "mode"),
+        (("process", "*", "kill:42"), 0, "allowed", "mode"),
+    ],
+)
+def test_explain_tells_the_verdict_the_rule_and_why(arguments: tuple[str, str, str], code: int, verdict: str, rule: str) -> None:
+    done = callgate("explain", DENY_VAULT, *arguments)
+    assert (done.returncode, done.stderr) == (code, "")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == [verdict, f"rule: {rule}"]
+    assert lines[2].startswith("why: ")
+    if code:
+        assert lines[3].startswith("message: EACCES: permission denied, ")
+
+
+def test_explain_knows_the_runtime_image_as_a_vm_does() -> None:
+    done = callgate("explain", '{"fs": "deny"}', "fs", "read", "/usr/lib/os-release")
+    assert done.stdout.splitlines()[:2] == ["allowed", "rule: runtime image"]
+    assert callgate("explain", '{"fs": "deny"}', "fs", "write", "/usr/lib/os-release").returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [("fsx", "read", "/"), ("fs", "raed", "/")])
+def test_explain_of_an_unknown_name_hints_at_the_right_one(arguments: tuple[str, str, str]) -> None:
+    done = callgate("explain", "{}", *arguments)
+    assert done.returncode == 2
+    assert "did you mean" in only_line(done)
+
+
+def test_schema_accepts_a_good_policy_and_refuses_a_bad_one() -> None:
+    done = callgate("schema")
+    assert (done.returncode, done.stderr) == (0, "")
+    validator = jsonschema.Draft202012Validator(json.loads(done.stdout))
+    assert validator.is_valid(json.loads(DENY_VAULT))
+    assert not validator.is_valid({"child_process": "deny"})
+    assert not validator.is_valid({"fs": "ask"})
+
+
+@pytest.mark.parametrize("arguments", [(), ("bogus",), ("check",), ("explain", "{}", "fs"), ("doctor", "extra"), ("run", "--bogus")])
+def test_wrong_usage_is_one_line_and_exit_2(arguments: tuple[str, ...]) -> None:
+    done = callgate(*arguments)
+    assert done.returncode == 2
+    only_line(done)
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("shell", "--help"), ("check", "--help"), ("explain", "--help"),
+                                       ("schema", "--help"), ("doctor", "--help"), ("--version",)])  # fmt: skip
+def test_help_and_version_go_to_stdout(arguments: tuple[str, ...]) -> None:
+    done = callgate(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "callgate" in done.stdout
+
+
+def test_reader_that_leaves_is_no_traceback() -> None:
+    command = f"{sys.executable} -m callgate schema | true"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
