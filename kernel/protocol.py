@@ -59,6 +59,7 @@ class BindFlag(IntFlag):
     OPTIONAL = 2
     DEVICE = 4
     OPERATOR = 8
+    OWNER = 16
 
 
 NO_BIND_FLAGS = BindFlag(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
@@ -65,6 +64,8 @@ def operation_mask(scope: str, operations: Iterable[str]) -> int:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``; did you mean "childProcess"?`` for a near miss, else nothing. Case, ``_`` and ``-`` are not held against the word."""
+    from difflib import get_close_matches  # not at the top: only a mistake pays for the import
+
     candidates = {_plain(candidate): candidate for candidate in known}
     close = get_close_matches(_plain(word), candidates, n=1, cutoff=0.6)
     return f"; did you mean {shown_value(candidates[close[0]])}?" if close else ""

@@ -102,7 +102,7 @@ def add_mounts(root: Root, mounts: Iterable[Mount], judge_sensitive: Callable[[s
                     steps.append(directory(parent))
             if taken.get(os.fsencode(destination)) not in (None, StepKind.DIRECTORY):
                 raise ValueError(f"mount {destination!r}: there is something other than a directory in the VM's root")
-        flags = BindFlag.OPERATOR | (BindFlag.READ_ONLY if mount.read_only else BindFlag(0))
+        flags = BindFlag.OPERATOR | BindFlag.OWNER | (BindFlag.READ_ONLY if mount.read_only else BindFlag(0))
         steps.append(bind(destination, mount.source, flags))
         done.append(mount)
     return root._replace(steps=tuple(steps)), tuple(done)

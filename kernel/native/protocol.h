@@ -78,7 +78,8 @@ enum { CG_STEP_DIRECTORY = 1, /* destination, mode */
        CG_STEP_DEVPTS = 6 };  /* destination */
 
 enum { CG_BIND_READ_ONLY = 1u, CG_BIND_OPTIONAL = 2u /* a missing source is skipped */, CG_BIND_DEVICE = 4u,
-       CG_BIND_OPERATOR = 8u /* opened with the operator's rights; its owner is seen as the guest user */ };
+       CG_BIND_OPERATOR = 8u, /* opened with the operator's rights */
+       CG_BIND_OWNER = 16u /* with OPERATOR: its owner is seen as the guest user */ };
 
 enum { CG_MSG_READY = 1, CG_MSG_LAUNCH_FAILED = 2, CG_MSG_REPLY = 3, CG_MSG_RUN = 16, CG_MSG_SIGNAL = 17, CG_MSG_FS = 18, CG_MSG_STATS = 19,
        CG_EVENT_STARTED = 32, CG_EVENT_EXEC_FAILED = 33, CG_EVENT_DENIAL = 34, CG_EVENT_EXITED = 35 };

@@ -89,8 +89,7 @@ static int open_operator_tree(struct cg_vm *vm, const struct cg_step *step) {
     struct stat st;
     if (tree < 0) return -1;
     int error = fstat(tree, &st) == 0 ? 0 : errno;
-    /* Read-only and readable by all needs no owner. */
-    int owner = error || (step->flags & CG_BIND_READ_ONLY && st.st_mode & S_IROTH) ? -1 : owner_namespace(vm, st.st_uid, st.st_gid);
+    int owner = error || !(step->flags & CG_BIND_OWNER) ? -1 : owner_namespace(vm, st.st_uid, st.st_gid);
     if (owner >= 0) {
         error = set_attributes(tree, 0, owner) == 0 || errno == EINVAL || errno == EPERM ? 0 : errno;
         close(owner);
