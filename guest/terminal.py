@@ -46,7 +46,7 @@ def open_guest_pty(supervisor: Supervisor) -> tuple[int, int]:
         raise
 
 
-def _is_passable(fd: int) -> bool:
+def _may_be_passed(fd: int) -> bool:
     """Whether a guest may hold the caller's own descriptor: nothing but /dev/null or a pipe without a name."""
     info = os.fstat(fd)
     if stat.S_ISCHR(info.st_mode):
@@ -54,11 +54,14 @@ def _is_passable(fd: int) -> bool:
     if not stat.S_ISFIFO(info.st_mode):
         return False
     reader, writer = os.pipe()
-    try:
-        return info.st_dev == os.fstat(reader).st_dev  # a named fifo lives on a filesystem of the host instead
-    finally:
-        os.close(reader)
-        os.close(writer)
+    anonymous = info.st_dev == os.fstat(reader).st_dev  # a named fifo lives on a filesystem of the host instead
+    os.close(reader)
+    os.close(writer)
+    if anonymous:
+        # Programs open /dev/stdout by name, and the guest has a user id of its own; nobody else can name the pipe.
+        with contextlib.suppress(PermissionError):
+            os.fchmod(fd, 0o666)
+    return anonymous
 
 
 def _same_file(a: int, b: int) -> bool:
@@ -151,7 +154,7 @@ class StdioRelay:
     def _input(self, fd: int, slave: int) -> int:
         if os.isatty(fd):
             return slave
-        if _is_passable(fd):
+        if _may_be_passed(fd):
             return fd
         reader, writer = guest_pipe()
         self._guest_ends.add(reader)
@@ -164,7 +167,7 @@ class StdioRelay:
         def output(fd: int) -> int:
             if os.isatty(fd):
                 return slave
-            if _is_passable(fd):
+            if _may_be_passed(fd):
                 return fd
             for other, writer in relayed.items():
                 if _same_file(fd, other):

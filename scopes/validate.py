@@ -81,7 +81,7 @@ def _rule(scope: str, place: str, value: object, problems: list[Problem]) -> Rul
 def _mode(place: str, value: object, problems: list[Problem], alternative: str = "") -> bool:
     if isinstance(value, str) and value in ("allow", "deny"):
         return value == "allow"
-    if value == "ask":
+    if isinstance(value, str) and value == "ask":
         problems.append(Problem(place, _ASK))
     else:
         hint = did_you_mean(value, ("allow", "deny")) if isinstance(value, str) else ""

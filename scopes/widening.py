@@ -64,7 +64,7 @@ def _view(rule: CompiledRule, a: str, b: str) -> _View:
         a_must, b_must = a_must or glob.universal(at_a), b_must or glob.universal(at_b)
         # A state is a set of places to go on from: from more places at least as much matches.
         a_in_b, b_in_a = a_in_b and not at_a & ~at_b, b_in_a and not at_b & ~at_a
-    return _View(a_may, a_must, b_may, b_must, a_in_b or b_must or not a_may, b_in_a or a_must or not b_may)
+    return _View(a_may, a_must, b_may, b_must, a_in_b, b_in_a)
 
 
 def _after_rule(cases: int, allow: bool, view: _View) -> int:

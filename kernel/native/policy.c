@@ -56,7 +56,9 @@ static int load_rule(struct cg_reader *reader, unsigned scope, struct rule *rule
     for (; rule->glob_count < count; rule->glob_count++) {
         uint32_t n;
         const uint8_t *text = cg_read_bytes(reader, &n);
-        int error = reader->failed || memchr(text, 0, n) != NULL ? -EBADMSG : cg_glob_compile((const char *)text, n, &rule->globs[rule->glob_count]);
+        if (reader->failed || memchr(text, 0, n) != NULL)
+            return -EBADMSG;
+        int error = cg_glob_compile((const char *)text, n, &rule->globs[rule->glob_count]);
         if (error != 0)
             return error == -EINVAL ? -EBADMSG : error;
     }
@@ -145,7 +147,8 @@ static int answer(int allow, int32_t id, int32_t *rule) {
     return allow;
 }
 
-int cg_policy_decide(const struct cg_policy *policy, unsigned scope_number, unsigned operation, const char *subject, size_t n, int32_t *rule) {
+int cg_policy_decide(const struct cg_policy *policy, unsigned scope_number, unsigned operation, const char *subject,
+                     size_t n, int32_t *rule) {
     if (scope_number >= CG_SCOPES || operation >= operation_counts[scope_number])
         return answer(0, CG_RULE_UNSUPPORTED, rule);
     const struct scope *scope = &policy->scopes[scope_number];
@@ -220,8 +223,6 @@ static struct view view_of(const struct rule *rule, const char *a, size_t na, co
         view.a_must |= cg_glob_universal(glob, at_a);
         view.b_must |= cg_glob_universal(glob, at_b);
     }
-    view.a_in_b |= view.b_must | !view.a_may;
-    view.b_in_a |= view.a_must | !view.b_may;
     return view;
 }
 
@@ -263,12 +264,14 @@ static int below_may_gain(const struct scope *fs, const char *from, size_t nfrom
     return 0;
 }
 
-int cg_policy_subtree_differs(const struct cg_policy *policy, const char *from, size_t nfrom, const char *to, size_t nto, int is_directory) {
+int cg_policy_subtree_differs(const struct cg_policy *policy, const char *from, size_t nfrom, const char *to, size_t nto,
+                              int is_directory) {
     const struct scope *fs = &policy->scopes[CG_SCOPE_FS];
     if (fs->rule_count == 0)
         return 0;
     for (unsigned operation = 0; operation < CG_FS_OPS; operation++)
-        if (!cg_policy_decide(policy, CG_SCOPE_FS, operation, from, nfrom, NULL) && cg_policy_decide(policy, CG_SCOPE_FS, operation, to, nto, NULL))
+        if (!cg_policy_decide(policy, CG_SCOPE_FS, operation, from, nfrom, NULL) &&
+            cg_policy_decide(policy, CG_SCOPE_FS, operation, to, nto, NULL))
             return 1;
     return is_directory && below_may_gain(fs, from, nfrom, to, nto);
 }

@@ -1,6 +1,6 @@
 /* The policy evaluator: loads the policy blob of protocol.h once, then answers from any thread without a lock.
  *
- * The same rules, in the same compiled form, as scopes/policy.py; tests/properties/test_policy_native.py compares the two.
+ * The same rules, in the same compiled form, as scopes/rules.py; tests/conformance/test_native.py compares the two.
  */
 #ifndef CG_POLICY_H
 #define CG_POLICY_H
@@ -17,7 +17,8 @@ void cg_policy_free(struct cg_policy *policy);
 /* 1 allow, 0 deny; *rule (may be NULL) is the user's rule number or CG_RULE_*. The subject is in the scope's subject form
  * (SPEC section 3); for network, letter case and a trailing dot of the host do not matter here, but an address must already
  * be in its one canonical spelling. An unknown scope or operation is denied by CG_RULE_UNSUPPORTED. */
-int cg_policy_decide(const struct cg_policy *policy, unsigned scope, unsigned operation, const char *subject, size_t n, int32_t *rule);
+int cg_policy_decide(const struct cg_policy *policy, unsigned scope, unsigned operation, const char *subject,
+                     size_t n, int32_t *rule);
 
 /* 1: allowed whatever the subject, 0: denied whatever the subject, -1: depends on the subject (or may: conservative). */
 int cg_policy_constant(const struct cg_policy *policy, unsigned scope, unsigned operation);
@@ -25,6 +26,7 @@ int cg_policy_constant(const struct cg_policy *policy, unsigned scope, unsigned 
 /* The no-widening rule of SPEC 3.1 for a rename, link or exchange of the object `from` to the name `to`, both normalised
  * absolute paths. 0 only if no fs operation that is denied on `from` is allowed on `to`, and, when is_directory, the same
  * holds for every name below the two. 1 may be a false alarm, never the other way round. An exchange asks twice. */
-int cg_policy_subtree_differs(const struct cg_policy *policy, const char *from, size_t nfrom, const char *to, size_t nto, int is_directory);
+int cg_policy_subtree_differs(const struct cg_policy *policy, const char *from, size_t nfrom, const char *to, size_t nto,
+                              int is_directory);
 
 #endif

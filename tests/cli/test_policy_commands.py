@@ -53,7 +53,7 @@ def test_check_gives_each_mistake_a_line_with_its_place() -> None:
     lines = done.stderr.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("callgate: child_process: ")
-    assert "'childProcess'" in lines[0]
+    assert 'did you mean "childProcess"?' in lines[0]
     assert lines[1].startswith("callgate: fs.rules[0].operations: ")
 
 
@@ -72,7 +72,7 @@ def test_check_warns_of_a_rule_that_does_nothing_and_succeeds() -> None:
         ('{"fs": "deny", "fs": "allow"}', '"fs" is given twice'),
         ("/nonexistent/policy.json", "No such file or directory"),
         ("/", "Is a directory"),
-        ('{"a":' * 100_000, "nested too deeply"),
+        ('{"a":' * 20_000, "nested too deeply"),
         ("{}" + "x", "Extra data"),
     ],
 )

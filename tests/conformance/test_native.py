@@ -153,6 +153,16 @@ def test_the_longest_patterns_are_matched(native: Native, pattern: bytes) -> Non
         assert native.glob_matches(pattern, subject) == compile_glob(text(pattern)).matches(text(subject))
 
 
+@pytest.mark.parametrize("wildcard", [b"/**/b", b"*b", b"**b", b"?b", b"/**"])
+def test_wildcards_work_on_every_side_of_a_word_boundary(native: Native, wildcard: bytes) -> None:
+    for before in (*range(56, 70), *range(120, 134)):
+        pattern, subject = b"?" * before + wildcard, b"a" * before
+        for tail in (b"", b"/", b"b", b"/b", b"xb", b"/xb", b"x/b", b"/x/b", b"/x/y/b"):
+            assert native.glob_matches(pattern, subject + tail) == compile_glob(text(pattern)).matches(text(subject + tail)), (
+                before
+            )
+
+
 @pytest.mark.parametrize("pattern", [b"", b"a" * 5000, b"a" * 100_000])
 def test_a_glob_that_is_empty_or_too_long_is_refused(native: Native, pattern: bytes) -> None:
     out = native.ffi.new("struct cg_glob **")

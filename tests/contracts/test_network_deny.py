@@ -86,9 +86,8 @@ def answer():
     peer, _ = server.accept(); peer.sendall(peer.recv(5)[::-1]); peer.close()
 threading.Thread(target=answer).start()
 client = socket.create_connection(server.getsockname()); client.sendall(b'hello'); print(client.recv(5).decode())
-for first, second in [('127.0.0.1', '127.0.0.1')]:
-    here = socket.socket(type=socket.SOCK_DGRAM); here.bind((first, 0))
-    socket.socket(type=socket.SOCK_DGRAM).sendto(b'datagram', here.getsockname()); print(here.recv(20).decode())
+here = socket.socket(type=socket.SOCK_DGRAM); here.bind(('127.0.0.1', 0))
+socket.socket(type=socket.SOCK_DGRAM).sendto(b'datagram', here.getsockname()); print(here.recv(20).decode())
 """
 
 
@@ -122,7 +121,7 @@ def test_the_vm_has_no_interface_but_its_own_loopback_and_sent_nothing(vm_factor
     counters = {name.strip(): numbers.split() for name, _, numbers in (line.partition(":") for line in lines)}
     assert set(counters) == {"lo"}
     assert set(counters["lo"]) == {"0"}
-    assert vm.run(["cat", "/proc/net/route"]).stdout.count("\n") == 1
+    assert vm.run(["cat", "/proc/net/route"]).stdout.splitlines()[1:] == []
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A supervisor without a VM: it speaks the protocol and runs programs on the bare host, so that the host's end can be tested alone.
+"""A supervisor without a VM: it speaks the protocol and runs programs on the bare host, so that the host's end is tested alone.
 
 `executable` makes a program of it that `Supervisor.start` can be given. What it does is one of the functions at the end.
 """
@@ -71,7 +71,7 @@ def denial(subject: bytes, requested: bytes | None = None) -> DenialRecord:
 
 
 def _tell(events: socket.socket, event: protocol.Event, number: int) -> None:
-    with contextlib.suppress(BrokenPipeError):  # whoever asked for the run does not listen any more
+    with contextlib.suppress(ConnectionError):  # whoever asked for the run does not listen any more
         events.sendall(encode(event, number))
 
 
@@ -147,9 +147,9 @@ class Host:
     def _wait(self, number: int, process: subprocess.Popen[bytes], events: socket.socket) -> None:
         code = process.wait()
         status = -code if code < 0 else code << 8
+        del self._alive[number]
         _tell(events, Exited(status, 1_500_000, 250_000, 2048, 9, 3), number)
         events.close()
-        del self._alive[number]
 
     def _signal(self, message: SignalRequest) -> Reply:
         process = self._alive.get(message.run)

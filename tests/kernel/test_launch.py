@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from callgate.kernel import launch
 from callgate.kernel.launch import Refused, Run, Supervisor
 from callgate.kernel.launch_failure import launch_error
@@ -51,12 +52,12 @@ def events(run: Run) -> list[Event]:
     return told
 
 
-def run_with_pipe(supervisor: Supervisor, *argv: bytes, cwd: bytes = b"/", env: dict[bytes, bytes] | None = None) -> tuple[Run, int]:
+def run_with_pipe(supervisor: Supervisor, *argv: bytes, env: dict[bytes, bytes] | None = None) -> tuple[Run, int]:
     """A run whose standard output is the returned pipe."""
     reader, writer = os.pipe()
     null = os.open("/dev/null", os.O_RDWR)
     try:
-        run = supervisor.run(list(argv), env or {}, cwd, null, writer, null)
+        run = supervisor.run(list(argv), env or {}, b"/", null, writer, null)
     except BaseException:
         os.close(reader)
         raise
@@ -276,7 +277,7 @@ def test_a_supervisor_that_dies_is_reported_with_its_signal(tmp_path: Path, plan
     supervisor.close()
 
 
-def test_a_run_whose_supervisor_is_gone_has_no_more_events(tmp_path: Path, plan: Plan) -> None:
+def test_a_run_whose_supervisor_is_gone_has_no_more_events() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     run = Run(1, ours)
     theirs.close()

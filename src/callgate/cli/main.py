@@ -30,6 +30,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code. `argv` leaves out the program's name."""
+    _open_closed_streams()
     arguments = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.command_function
     try:
@@ -53,6 +54,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return SIGNALLED + signal.SIGPIPE
     except KeyboardInterrupt:
         return SIGNALLED + signal.SIGINT
+
+
+def _open_closed_streams() -> None:
+    """Puts /dev/null where the caller closed 0, 1 or 2: the next descriptor opened would otherwise take its place."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            # open(2) takes the lowest number that is free, which is this one. Child processes have theirs too.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
 def _parser() -> Parser:

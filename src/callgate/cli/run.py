@@ -24,6 +24,7 @@ from callgate.kernel.protocol import ExecFailed, Exited
 if TYPE_CHECKING:
     from callgate.guest.process import NativeProcess
     from callgate.vfs.host_directory import HostDir
+    from callgate.vm import VM
 
 FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 INTERRUPTS_BEFORE_KILL: Final = 3
@@ -66,7 +67,7 @@ def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
             process = vm.start(list(argv), relay.guest, tty=relay.tty)
             stack.callback(process.close)
             relay.started()
-            session.follow(process, relay, signals)
+            session.follow(vm, process, relay, signals)
         except OSError as error:
             session.failure = f"--cwd {error.filename}: {error.strerror}"
             session.returncode = CANNOT_START
@@ -87,26 +88,36 @@ class Session:
         self._denials: list[Denial] = []
         self._dropped = 0
 
-    def follow(self, process: NativeProcess, relay: StdioRelay, signals: int) -> None:
+    def follow(self, vm: VM, process: NativeProcess, relay: StdioRelay, signals: int) -> None:
         """Takes events and passes signals on until the program has ended and nothing it started is left."""
         deadline = None if self._timeout is None else self._started + self._timeout
         poll = select.poll()
         poll.register(process.fileno(), select.POLLIN)
         poll.register(signals, select.POLLIN)
-        while True:
+        while self.returncode is None:
             wait = None if deadline is None else max(0.0, deadline - time.monotonic())
             ready = dict(poll.poll(None if wait is None else math.ceil(wait * 1000)))
-            if signals in ready:
+            if process.fileno() in ready:
+                if not self._take(process):
+                    raise process.gone()
+            elif deadline is not None and time.monotonic() >= deadline:
+                self._timed_out = True
+                self._end(vm, process, TIMED_OUT)
+            if signals in ready and self.returncode is None:
                 for number in os.read(signals, 64):
                     self._pass_on(number, process, relay)
-            if process.fileno() in ready:
-                if self._take(process):
-                    return
-            elif deadline is not None and time.monotonic() >= deadline:
-                self._timed_out, deadline = True, None
-                process.kill_tree()
+                if self._interrupts >= INTERRUPTS_BEFORE_KILL:
+                    self._end(vm, process, SIGNALLED + signal.SIGKILL)
+
+    def _end(self, vm: VM, process: NativeProcess, code: int) -> None:
+        """Ends the VM and with it everything in it; what was refused until then is still told."""
+        vm.close()
+        while self._take(process):
+            pass
+        self.returncode = code
 
     def _take(self, process: NativeProcess) -> bool:
+        """Takes one event; False if there is none any more."""
         event = process.next_event()
         if isinstance(event, Denial):
             self._denials.append(event)
@@ -116,9 +127,7 @@ class Session:
             self._dropped = event.denials_dropped
         elif isinstance(event, ExecFailed):
             self.returncode, self.failure = process.exec_failure(event)
-        elif event is None:
-            raise process.gone()
-        return self.returncode is not None
+        return event is not None
 
     def _pass_on(self, number: int, process: NativeProcess, relay: StdioRelay) -> None:
         if number == signal.SIGWINCH:
@@ -130,10 +139,7 @@ class Session:
         elif number in FORWARDED:
             self._interrupts += number == signal.SIGINT
             with suppress(ProcessLookupError):
-                if self._interrupts >= INTERRUPTS_BEFORE_KILL:
-                    process.kill_tree()
-                else:
-                    process.send_signal(number)
+                process.send_signal(number)
 
     def _stop(self, process: NativeProcess, relay: StdioRelay) -> None:
         """Stops the program and then this process, so that the caller's shell sees a stopped job; both go on together."""
@@ -147,7 +153,7 @@ class Session:
 
     def report(self, audit: IO[str] | None, *, as_json: bool) -> int:
         """Says on stderr what the caller has to know, and returns the exit code."""
-        code = TIMED_OUT if self._timed_out else CANNOT_START if self.returncode is None else self.returncode
+        code = CANNOT_START if self.returncode is None else self.returncode
         if audit is not None:
             for denial in self._denials:
                 audit.write(json.dumps(asdict(denial)) + "\n")

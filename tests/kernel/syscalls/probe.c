@@ -52,7 +52,8 @@ int main(int argc, char **argv) {
         unsigned long argument[6] = {0};
         for (int i = 4; i < argc; i++) argument[i - 4] = strtoul(argv[i], NULL, 0);
         errno = 0;
-        long result = syscall(strtol(argv[3], NULL, 0), argument[0], argument[1], argument[2], argument[3], argument[4], argument[5]);
+        long result = syscall(strtol(argv[3], NULL, 0), argument[0], argument[1], argument[2], argument[3], argument[4],
+                              argument[5]);
         printf("%d\n", result == -1 ? errno : 0);
         return 0;
     }

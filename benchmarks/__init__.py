@@ -1,0 +1,1 @@
+"""What callgate costs, measured beside what the same work costs without it: `python -m benchmarks`."""
