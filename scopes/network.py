@@ -14,6 +14,7 @@ _NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.") |
 _IPV6_CHARACTERS: Final = frozenset("0123456789abcdef:.") | _WILDCARDS
 _PORT_CHARACTERS: Final = frozenset("0123456789") | _WILDCARDS
 _PORT_MAX: Final = 65535
+_LOCALHOST_ADDRESSES: Final = ("127.0.0.1", "[::1]")
 
 
 class _Pattern(NamedTuple):
@@ -40,9 +41,11 @@ def globs(pattern: str) -> tuple[str, ...]:
     scheme, host, port = _parse(pattern)
     if scheme == "dns":
         return (f"dns://{host}",)
-    if scheme is not None:
-        return (f"{scheme}://{host}:{port or '*'}",)
-    return f"tcp://{host}:{port or '*'}", f"udp://{host}:{port or '*'}", f"dns://{host}"
+    # A socket sees addresses, never the name: localhost is the two that the VM's own /etc/hosts gives it.
+    hosts = (host, *_LOCALHOST_ADDRESSES) if host == "localhost" else (host,)
+    schemes = (scheme,) if scheme is not None else ("tcp", "udp")
+    reached = tuple(f"{each}://{name}:{port or '*'}" for name in hosts for each in schemes)
+    return reached if scheme is not None else (*reached, f"dns://{host}")
 
 
 def never_matches(pattern: str, operations: Sequence[str]) -> str | None:

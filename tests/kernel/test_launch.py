@@ -6,7 +6,6 @@ import ast
 import errno
 import gc
 import os
-import runpy
 import signal
 import socket
 import subprocess
@@ -15,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -25,9 +23,7 @@ from callgate.kernel.launch_failure import launch_error
 from callgate.kernel.plan import Plan, compile_plan
 from callgate.kernel.protocol import Event, Exited, FsCall, LaunchFailed, Started
 from callgate.scopes import InternalError, Policy, Unsupported
-
-# Loaded by path: the folders of the tests are no packages.
-fake_supervisor = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("fake_supervisor.py"))))
+from tests.kernel import fake_supervisor
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 

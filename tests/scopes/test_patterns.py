@@ -196,3 +196,11 @@ def test_literal_paths_become_globs_of_themselves_or_are_refused() -> None:
     for path in ("/a*", "/a?", "relative"):
         with pytest.raises(ValueError, match="cannot be written"):
             fs.exactly(path)
+
+
+@pytest.mark.parametrize("subject", ["tcp://127.0.0.1:80", "udp://[::1]:53", "dns://localhost", "tcp://localhost:1"])
+def test_localhost_is_also_the_addresses_the_vm_gives_it(subject: str) -> None:
+    operation = "dns" if subject.startswith("dns") else "http"
+    assert covers("network", "localhost", operation, subject)
+    assert not covers("network", "localhost", "http", "tcp://127.0.0.2:80")
+    assert not covers("network", "localhost:81", "http", "tcp://127.0.0.1:80")
