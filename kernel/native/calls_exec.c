@@ -6,17 +6,15 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "calls.h"
 #include "fs_target.h"
+#include "trace.h"
 
 #define INTERPRETERS_MAX 5 /* as the kernel: a script whose interpreter is a script ... */
 #define SCRIPT_LINE 256    /* BINPRM_BUF_SIZE */
@@ -100,33 +98,9 @@ static bool same_image(struct cg_vm *vm, pid_t pid, const struct image *image) {
     return fstatat(vm->root.host_proc, path, &st, 0) == 0 && st.st_dev == image->device && st.st_ino == image->inode;
 }
 
-/* Let the call run with the caller's own arguments, and look at what came of it. */
-static void run_proved(struct cg_call *call, const struct image *image) {
-    if (ptrace(PTRACE_SEIZE, call->tid, 0, PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL) != 0 || ptrace(PTRACE_INTERRUPT, call->tid, 0, 0) != 0) {
-        cg_answer_error(call, EACCES); /* it cannot be proved, so it does not run; a seized thread is let go when it dies */
-        return;
-    }
-    cg_answer_continue(call, "the image is compared with the judged one at the exec event, before its first instruction, and killed if it differs");
-    for (;;) {
-        /* After a successful exec the thread has its group's id, whichever thread called. */
-        int status;
-        pid_t pid = waitpid(-1, &status, __WALL | __WNOTHREAD); /* this thread traces nobody else */
-        if (pid < 0 && errno == EINTR) continue;
-        if (pid < 0 || WIFEXITED(status) || WIFSIGNALED(status)) return;
-        if (status >> 8 == (SIGTRAP | PTRACE_EVENT_EXEC << 8)) {
-            if (!same_image(call->vm, pid, image)) {
-                /* Changed after it was judged: only a program that attacks does that. */
-                kill(pid, SIGKILL);
-                while (waitpid(pid, &status, __WALL) == pid && !WIFEXITED(status) && !WIFSIGNALED(status)) {}
-            } else ptrace(PTRACE_DETACH, pid, 0, 0);
-            return;
-        }
-        if (status >> 16 == PTRACE_EVENT_STOP) { /* the exec failed, with the kernel's own errno: let the caller see it */
-            ptrace(PTRACE_DETACH, pid, 0, 0);
-            return;
-        }
-        ptrace(PTRACE_CONT, pid, 0, WSTOPSIG(status)); /* a signal for the guest: deliver it */
-    }
+/* Changed after it was judged: only a program that attacks does that. */
+static bool approve_image(struct cg_call *call, pid_t pid, enum cg_stop stop, const void *image) {
+    return stop == CG_STOP_RETURN || same_image(call->vm, pid, image);
 }
 
 void exec_program(struct cg_call *call) {
@@ -142,7 +116,7 @@ void exec_program(struct cg_call *call) {
     if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
     if (judge_program(call, &target, (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0), &image) == 0) {
         cg_block_begin(call);
-        run_proved(call, &image);
+        cg_run_proved(call, "the image is compared with the judged one at the exec event, before its first instruction", approve_image, &image);
         cg_block_end(call);
     }
     fs_target_release(&target);

@@ -15,6 +15,7 @@
 
 #include "calls.h"
 #include "fs_target.h"
+#include "trace.h"
 
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
@@ -130,18 +131,42 @@ void fs_statfs(struct cg_call *call) {
     fs_target_release(&target);
 }
 
+struct directory { dev_t device; ino_t inode; };
+
+static struct directory cwd_of(struct cg_call *call, pid_t tid, struct cg_path *path) {
+    struct stat st = {0};
+    char what[32];
+    snprintf(what, sizeof what, "%d/cwd", tid);
+    path->object = openat(call->vm->root.host_proc, what, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (path->object < 0 || fstat(path->object, &st) != 0 || cg_descriptor_text(&call->vm->root, path->object, path->text, sizeof path->text, &path->length) != 0)
+        path->length = 0;
+    if (path->object >= 0) close(path->object);
+    return (struct directory){st.st_dev, st.st_ino};
+}
+
+/* The caller is where it was before, or in a directory that it may be told exists. */
+static bool approve_directory(struct cg_call *call, pid_t tid, enum cg_stop stop, const void *context) {
+    const struct directory *before = context;
+    struct cg_path path;
+    const struct directory now = cwd_of(call, tid, &path);
+    if (stop != CG_STOP_RETURN) return false;
+    return (now.device == before->device && now.inode == before->inode) || (path.length && fs_would_allow(call, CG_FS_OP_STAT, path.text, path.length));
+}
+
 void fs_chdir(struct cg_call *call) {
     struct cg_fs_target target;
-    struct cg_path path;
+    struct cg_path path, here;
     struct stat st;
     if (fs_target_read(call, AT_FDCWD, call->args[0], &target) != 0) return;
     if (fs_find(call, &target, CG_RESOLVE_FOLLOW, CG_FS_OP_STAT, &path) == 0) {
         if (fstat(path.object, &st) == 0 && !S_ISDIR(st.st_mode)) cg_answer_error(call, ENOTDIR);
         else if (syscall(SYS_faccessat2, path.object, "", X_OK, AT_EMPTY_PATH | AT_EACCESS) != 0) cg_answer_error(call, errno);
-        else
-            /* Only the caller itself can change its directory. One swapped in meanwhile gives it no right: every later use of the directory is
-             * judged by the path it then has. What a won race tells is that a directory of that name exists. */
-            cg_answer_continue(call, "a working directory confers no access: each use of it is judged again on the resolved path");
+        else {
+            /* Only the caller itself can change its directory. A directory gives it no right, since every use of it is judged by the path it then has;
+             * so that not even its existence is told, the caller is killed before it learns that it got into one it may not stat. */
+            const struct directory before = cwd_of(call, call->tid, &here);
+            cg_run_proved(call, "where the caller got to is judged again before it runs on", approve_directory, &before);
+        }
         cg_path_release(&path);
     }
     fs_target_release(&target);

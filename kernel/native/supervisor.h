@@ -5,6 +5,7 @@
  *   control.c   messages from the host         runs.c     programs the host started, and their ends
  *   notify.c    worker threads, answers        memory.c   guest memory and what /proc says of a caller
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
+ *   trace.c     calls proved by ptrace
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
  * Lock order: runs_lock before nothing else; it is never held across a call that can block on a guest.

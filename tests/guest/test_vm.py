@@ -133,10 +133,10 @@ def test_programs_run_at_once_in_one_vm(vm_factory: Factory) -> None:
 
 
 def test_root_in_the_vm_is_root_of_nothing_else(vm_factory: Factory) -> None:
-    result = vm_factory(user="root").run("id -u; echo $HOME; mknod /tmp/disk b 8 0; chown 12 /tmp; mount -t tmpfs x /mnt")
-    assert result.stdout == "0\n/root\n"
-    assert len(result.stderr.splitlines()) == 3
-    assert result.returncode != 0
+    result = vm_factory(user="root").run(
+        "id -u; echo $HOME; for attempt in 'mknod /tmp/d b 8 0' 'chown 12 /tmp' 'mount -t tmpfs x /mnt'; do $attempt || echo no; done"
+    )
+    assert result.stdout == "0\n/root\nno\nno\nno\n"
 
 
 # -- environment -------------------------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_explanations_follow_the_rules_that_are_enforced(vm_factory: Factory, pr
     assert vm.explain("network", "http", "tcp://example.com:80").message == (
         "EACCES: permission denied, tcp://example.com:80: blocked by network.http policy"
     )
-    with pytest.raises(ValueError, match="did you mean 'childProcess'"):
+    with pytest.raises(ValueError, match=r"did you mean .childProcess"):
         vm.explain("child_process", "spawn", "sh")
     assert vm.denials == ()
 

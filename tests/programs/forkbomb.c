@@ -1,6 +1,6 @@
 /* Forks until the kernel refuses, says how often it could and why it ended, and leaves everything running.
  *
- *   forkbomb MOST   never more than MOST processes, so that a missing limit fails a test and not a machine
+ *   forkbomb MOST SECONDS   never more than MOST processes, none of which lives for longer: a missing limit fails a test, not a machine
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -11,6 +11,7 @@
 
 int main(int argc, char **argv) {
     const long most = argc > 1 ? strtol(argv[1], NULL, 10) : 100;
+    const unsigned seconds = argc > 2 ? (unsigned)strtoul(argv[2], NULL, 10) : 1;
     long made = 0;
     int error = 0;
     signal(SIGTERM, SIG_IGN);
@@ -19,6 +20,7 @@ int main(int argc, char **argv) {
         if (pid < 0) { error = errno; break; }
         if (pid == 0) {
             if (made % 2) setsid();
+            alarm(seconds);
             for (;;) pause();
         }
         made++;
