@@ -107,9 +107,9 @@ static void serve(struct cg_vm *vm) {
             if (read(vm->wake, &count, sizeof count) < 0 && errno != EAGAIN) return;
         }
         if (atomic_load(&vm->blocked_workers) > 0) cg_notify_tick(vm);
-        sweeping = cg_runs_sweep(vm);
         if (on[HOST].revents || on[INIT].revents) return;
         if (on[CONTROL].revents && cg_control_receive(vm) != 0) return;
+        sweeping = cg_runs_sweep(vm); /* last: what the host just asked to be killed is begun now */
     }
 }
 
