@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from errno import ENOSYS
-from functools import lru_cache
 
 from ..syscalls.decision import ALL_BITS, ALLOW, Bits, Decision, Errno, Outcome, Switch, Word
 from ..syscalls.row import complete_triggers
@@ -28,7 +27,6 @@ LINEAR_CASES = 3  # up to here comparing one after the other is shorter than spl
 UNKNOWN = Errno(ENOSYS)
 
 
-@lru_cache(maxsize=64)  # VMs of one program tend to have the same few policies, and the filter is part of their start-up
 def build_filter(notified: frozenset[str]) -> bytes:
     """The filter as `struct sock_filter[]`, at most 4096 instructions, for these notified triggers (see `row.TRIGGERS`).
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # what type checkers take for True, without the time that importing typing takes
 if TYPE_CHECKING:
     from callgate.guest.result import Result as Result
     from callgate.guest.result import Timeout as Timeout
@@ -73,6 +71,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
     value = getattr(import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value

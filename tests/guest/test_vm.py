@@ -134,7 +134,7 @@ def test_programs_run_at_once_in_one_vm(vm_factory: Factory) -> None:
 
 def test_root_in_the_vm_is_root_of_nothing_else(vm_factory: Factory) -> None:
     result = vm_factory(user="root").run(
-        "id -u; echo $HOME; for attempt in 'mknod /tmp/d b 8 0' 'chown 12 /tmp' 'mount -t tmpfs x /mnt'; do $attempt || echo no; done"
+        "id -u; echo $HOME; for c in 'mknod /tmp/d b 8 0' 'chown 12 /tmp' 'mount -t tmpfs x /mnt'; do $c || echo no; done"
     )
     assert result.stdout == "0\n/root\nno\nno\nno\n"
 
