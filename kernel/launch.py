@@ -53,6 +53,7 @@ EXECUTABLE = Path(__file__).with_name("native") / "callgate-supervisor"
 
 _START_SECONDS = 60  # a healthy launch takes milliseconds; this only ends a hang
 _CLOSE_SECONDS = 5
+_SIGNALS = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 _ABOVE_FIXED = 10  # descriptors are first moved clear of the fixed numbers they get in the supervisor
 
 
@@ -327,7 +328,7 @@ def _spawn(executable: Path, blob: bytes) -> tuple[socket.socket, int]:
                 file_actions=moves,
                 setsid=True,  # a terminal's Ctrl-C is for the host program, which then decides
                 setsigmask=(),
-                setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+                setsigdef=_SIGNALS,
             )
         except (FileNotFoundError, PermissionError) as error:
             raise InternalError(

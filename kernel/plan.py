@@ -190,13 +190,17 @@ def _check_disk(files: Mapping[str, bytes], defaults: Defaults) -> None:
 
 def _notified(compiled: Mapping[str, CompiledScope]) -> frozenset[str]:
     """The operations whose verdict is not "allow" for every subject: these the supervisor is asked about."""
-    triggers = {f"fs.{name}" for name in OPERATIONS["fs"] if compiled["fs"].constant(name) is not True}
+    triggers = {f"fs.{name}" for name in _restricted(compiled["fs"])}
     if triggers:
         triggers.add("fs.*")
-    for scope in ("network", "childProcess", "process"):
-        if not all(compiled[scope].constant(name) for name in OPERATIONS[scope]):
-            triggers.add(scope)
+    triggers.update(scope for scope in ("network", "childProcess", "process") if _restricted(compiled[scope]))
     return frozenset(triggers)
+
+
+@lru_cache(maxsize=256)
+def _restricted(scope: CompiledScope) -> tuple[str, ...]:
+    """The operations that are not allowed on every subject."""
+    return tuple(name for name in scope.operations if scope.constant(name) is not True)
 
 
 def _flags(compiled: Mapping[str, CompiledScope], notified: frozenset[str]) -> LaunchFlag:

@@ -6,7 +6,7 @@ without the `CG_` prefix, and a test reads the header to compare the two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import ClassVar, Self, TypeVar
 
@@ -146,6 +146,13 @@ class SetupStep(Record):
     source: bytes = b""
     mode: int = 0
     flags: BindFlag = NO_BIND_FLAGS
+    _wire: list[bytes] = field(init=False, repr=False, compare=False, default_factory=list)
+
+    def write(self, parts: list[bytes]) -> None:
+        """Append this step's wire form, made once: every VM has the steps of the base root."""
+        if not self._wire:
+            Record.write(self, self._wire)
+        parts += self._wire
 
 
 @dataclass(frozen=True, slots=True)

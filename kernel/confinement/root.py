@@ -80,7 +80,12 @@ def parents(path: str) -> Iterator[str]:
 
 def interpreter_prefix() -> str | None:
     """Where the running interpreter's installation lies when that is not below /usr, so that a guest can run the same Python."""
-    prefix = str(Path(sys.base_prefix).resolve())
+    return _prefix_outside_usr(sys.base_prefix)
+
+
+@lru_cache(maxsize=4)
+def _prefix_outside_usr(prefix: str) -> str | None:
+    prefix = os.path.realpath(prefix)
     if prefix == "/" or prefix == "/usr" or prefix.startswith("/usr/"):
         return None
     return prefix

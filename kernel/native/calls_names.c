@@ -17,7 +17,13 @@
 #define RENAME_WHITEOUT 4
 #endif
 
-static void done(struct cg_call *call, int result) { result == 0 ? cg_answer_value(call, 0) : cg_answer_error(call, errno); }
+/* The answer comes after our own hold on the objects is gone: a file removed on behalf is then really gone, and its space free. */
+static void done(struct cg_call *call, int result, struct cg_path *one, struct cg_path *other) {
+    const int error = errno;
+    if (one) cg_path_release(one);
+    if (other) cg_path_release(other);
+    result == 0 ? cg_answer_value(call, 0) : cg_answer_error(call, error);
+}
 
 /* The name to be made: judged, and answered unless it is free to be made. 0 = go on. */
 static int find_new(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, struct cg_path *path) {
@@ -47,8 +53,7 @@ void fs_do_mkdir(struct cg_call *call, const struct cg_fs_target *target, mode_t
     struct cg_path path;
     if (find_new(call, target, CG_FS_OP_CREATE_DIR, &path) != 0) return;
     fs_use_umask(call);
-    done(call, mkdirat(path.parent, path.name, mode & 07777));
-    cg_path_release(&path);
+    done(call, mkdirat(path.parent, path.name, mode & 07777), &path, NULL);
 }
 
 void fs_mkdir(struct cg_call *call) {
@@ -69,7 +74,7 @@ void fs_mknod(struct cg_call *call) {
         fs_use_umask(call);
         if (type && type != S_IFREG && type != S_IFIFO && type != S_IFSOCK) cg_answer_error(call, EPERM); /* no devices in a VM */
         else if (strchr(path.name, '/')) cg_answer_error(call, ENOENT);
-        else done(call, mknodat(path.parent, path.name, mode, 0));
+        else done(call, mknodat(path.parent, path.name, mode, 0), &path, NULL);
         cg_path_release(&path);
     }
     fs_target_release(&target);
@@ -78,8 +83,7 @@ void fs_mknod(struct cg_call *call) {
 void fs_do_unlink(struct cg_call *call, const struct cg_fs_target *target, bool directory) {
     struct cg_path path;
     if (find_old(call, target, CG_FS_OP_RM, directory ? EBUSY : EISDIR, &path) != 0) return;
-    done(call, unlinkat(path.parent, path.name, directory ? AT_REMOVEDIR : 0));
-    cg_path_release(&path);
+    done(call, unlinkat(path.parent, path.name, directory ? AT_REMOVEDIR : 0), &path, NULL);
 }
 
 void fs_unlink(struct cg_call *call) {
@@ -121,7 +125,7 @@ void fs_do_rename(struct cg_call *call, const struct cg_fs_target *from, const s
     else if (exchange && !replaces) cg_answer_error(call, ENOENT);
     else if (widens(call, &old, &new)) fs_refuse(call, from, CG_FS_OP_RENAME, CG_RULE_WIDENING, &old, "its new name would give it, or something below it, an operation it does not have");
     else if (exchange && widens(call, &new, &old)) fs_refuse(call, to, CG_FS_OP_RENAME, CG_RULE_WIDENING, &new, "its new name would give it, or something below it, an operation it does not have");
-    else done(call, (int)syscall(SYS_renameat2, old.parent, old.name, new.parent, new.name, flags));
+    else done(call, (int)syscall(SYS_renameat2, old.parent, old.name, new.parent, new.name, flags), &old, &new);
     cg_path_release(&old);
     cg_path_release(&new);
 }
@@ -141,7 +145,7 @@ void fs_do_symlink(struct cg_call *call, const char *text, const struct cg_fs_ta
     struct cg_path path;
     if (find_new(call, link, CG_FS_OP_SYMLINK, &path) != 0) return;
     if (strchr(path.name, '/')) cg_answer_error(call, ENOENT);
-    else done(call, symlinkat(text, path.parent, path.name));
+    else done(call, symlinkat(text, path.parent, path.name), &path, NULL);
     cg_path_release(&path);
 }
 
@@ -167,7 +171,7 @@ void fs_do_link(struct cg_call *call, const struct cg_fs_target *from, bool foll
         /* A file without a name (O_TMPFILE) has none to compare with: it is created by this link, which was judged as a write. */
         else if (st.st_nlink > 0 && widens(call, &old, &new))
             fs_refuse(call, from, CG_FS_OP_WRITE, CG_RULE_WIDENING, &old, "its new name would give it an operation it does not have");
-        else done(call, linkat(AT_FDCWD, fs_own_path(old.object).text, new.parent, new.name, AT_SYMLINK_FOLLOW));
+        else done(call, linkat(AT_FDCWD, fs_own_path(old.object).text, new.parent, new.name, AT_SYMLINK_FOLLOW), &old, &new);
         cg_path_release(&new);
     }
     cg_path_release(&old);

@@ -81,7 +81,9 @@ void fs_do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_
             fd = open(fs_own_path(path.object).text, open_flags, mode & 07777);
             if (may_block) cg_block_end(call);
         }
-        if (fd < 0) cg_answer_error(call, errno);
+        const int error = errno;
+        cg_path_release(&path); /* before the answer: the caller may remove it next, and then it must be gone */
+        if (fd < 0) cg_answer_error(call, error);
         else cg_answer_fd(call, fd, cloexec);
         break;
     }

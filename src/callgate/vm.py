@@ -78,10 +78,11 @@ class VM:
             cwd=None if cwd is None else os.fspath(cwd),
             runtime_image=runtime_image,
         )
+        may_read_all = self._policy.compiled()["env"].constant("read")
         self._env = GuestEnvironment(
             {**base_environment(self._plan.user), **checked(env or {})},
             authorize=lambda operation, name: self._authorize("env", operation, name),
-            may_read=lambda name: self._policy.decide("env", "read", name).allowed,
+            may_read=lambda name: may_read_all or self._policy.decide("env", "read", name).allowed,
         )
         self._supervisor = Supervisor.start(self._plan)
         self._guest = NativeGuest(self._supervisor, self._log.add, self._log.add_unsent)
