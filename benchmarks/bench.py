@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from benchmarks.machine import is_busy
 from benchmarks.native_programs import NativePrograms
-from benchmarks.sampling import Variant
+from benchmarks.sampling import Variant, interleave
 
 TMPFS = Path("/dev/shm")
 SHORT_DIVISOR = 50  # a short run checks that everything works, not how fast
@@ -24,6 +26,9 @@ class Bench:
     """One run of the benchmarks. A context manager: scratch space and programs are gone afterwards."""
 
     short: bool = False
+    patience: float = 0.0  # seconds that a round may wait for other programs to be done
+    rounds_taken: int = field(init=False, default=0)
+    rounds_begun_busy: int = field(init=False, default=0)
     scratch: Path = field(init=False)  # a tmpfs where the host has one: a VM's files are on one
     on_tmpfs: bool = field(init=False)
     programs: NativePrograms = field(init=False)
@@ -47,6 +52,18 @@ class Bench:
     def count(self, full: int) -> int:
         """How often to repeat within a sample where a full run repeats *full* times."""
         return max(full // SHORT_DIVISOR, 10) if self.short else full
+
+    def interleave(self, variants: Mapping[str, Variant], *, rounds: int, warm_up: int = 1) -> dict[str, list[float]]:
+        """`sampling.interleave` for *rounds* of a full run, each begun when the machine is quiet or patience is at its end."""
+        return interleave(variants, rounds=self.rounds(rounds), warm_up=warm_up, before_round=self._await_quiet)
+
+    def _await_quiet(self) -> None:
+        self.rounds_taken += 1
+        deadline = time.monotonic() + self.patience
+        busy = self.patience > 0 and is_busy()
+        while busy and time.monotonic() < deadline:
+            busy = is_busy()
+        self.rounds_begun_busy += busy
 
     def scratch_note(self) -> list[str]:
         """What to say of the baseline's filesystem when it is not the VM's kind."""

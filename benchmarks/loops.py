@@ -53,13 +53,14 @@ def bare(bench: Bench, operation: str, count: int, threads: int = 1) -> Variant:
 
 def one_instruction(bench: Bench, operation: str, count: int) -> Variant:
     """The same on the host under a filter that is the single instruction "allow"."""
-    return own_figure([bench.programs["filtered"], _file(bench, ONE_INSTRUCTION, "allow"), *_loop(bench, operation, count, 1)])
+    filtered = [bench.programs["filtered"], _file(bench, ONE_INSTRUCTION, "allow")]
+    return own_figure([*filtered, *_loop(bench, operation, count, 1)])
 
 
 def floor(bench: Bench, vm: VM, operation: str, count: int, *, threads: int = 1, workers: int = 1, sync: bool = True) -> Variant:
     """The same under the least a supervisor can do, with the filter of *vm*."""
     filter_file = _file(bench, build_filter(frozenset(vm.status().notified)), "notify")
-    command = [bench.programs["floor"], filter_file, str(int(sync)), str(workers)]
+    command: list[str | Path] = [bench.programs["floor"], filter_file, str(int(sync)), str(workers)]
     return own_figure([*command, *_loop(bench, operation, count, threads)])
 
 

@@ -27,13 +27,16 @@ def seconds(action: Callable[[], object]) -> Variant:
     return sample
 
 
-def interleave(variants: Mapping[str, Variant], *, rounds: int, warm_up: int = 1) -> dict[str, list[float]]:
+def interleave(
+    variants: Mapping[str, Variant], *, rounds: int, warm_up: int = 1, before_round: Callable[[], object] = lambda: None
+) -> dict[str, list[float]]:
     """*rounds* samples of each variant; the n-th samples of all were taken together. *warm_up* more rounds are thrown away."""
     if rounds < 1:
         raise ValueError("at least one round is needed")
     names = list(variants)
     samples: dict[str, list[float]] = {name: [] for name in names}
     for number in range(-warm_up, rounds):
+        before_round()
         turn = number % len(names) if names else 0
         for name in names[turn:] + names[:turn]:
             sample = variants[name]()

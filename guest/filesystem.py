@@ -119,7 +119,8 @@ class GuestFiles:
         times = fields[7:]
         exact: dict[str, object] = {}
         for name, nanoseconds in zip(("st_atime", "st_mtime", "st_ctime"), times, strict=True):
-            exact[name], exact[f"{name}_ns"] = nanoseconds / 1e9, nanoseconds
+            whole, rest = divmod(nanoseconds, 10**9)
+            exact[name], exact[f"{name}_ns"] = whole + 1e-9 * rest, nanoseconds  # rounded as os.stat rounds
         return os.stat_result([*fields[:7], *(nanoseconds // 10**9 for nanoseconds in times)], exact)
 
     def exists(self, path: VmPath) -> bool:

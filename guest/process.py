@@ -25,6 +25,9 @@ CAPTURE_LIMIT = 64 << 20
 #: How long a killed run may take to be gone before its `Timeout` is raised all the same, in seconds.
 _KILL_GRACE = 10.0
 
+#: Denials listed in one result; the supervisor sends no more than this of its own accord.
+_DENIALS_KEPT = 10_000
+
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
@@ -40,6 +43,13 @@ def prepare(argv: Command, env: dict[str, str], cwd: str) -> Program:
         raise ValueError("argv holds a NUL character")
     environment = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
     return Program(encoded, environment, os.fsencode(cwd))
+
+
+def exit_code(ended: Exited) -> int:
+    """The return code as `subprocess` has it: negative for a signal."""
+    if not (os.WIFEXITED(ended.status) or os.WIFSIGNALED(ended.status)):
+        raise InternalError(f"the supervisor reported the wait status {ended.status:#x}, which is not the end of a program")
+    return os.waitstatus_to_exitcode(ended.status)
 
 
 class NativeProcess:
@@ -144,7 +154,7 @@ class NativeGuest:
                 pump.watch(process.fileno(), watch.take)
                 timed_out = _pump_to_the_end(pump, process, deadline)
             pump.drain()
-        self._record_unsent(watch.denials_dropped)
+        self._record_unsent(watch.denials_unsent)
         err.add(watch.failure_line)
         if timed_out and timeout is not None:
             raise Timeout(shown, timeout, decode(out.content()), decode(err.content()), watch.denials)
@@ -173,19 +183,28 @@ class _Watch:
     def __init__(self, process: NativeProcess) -> None:
         self._process = process
         self.denials: list[Denial] = []
-        self.denials_dropped = 0
+        self.denials_unsent = 0
+        self._not_kept = 0
         self.returncode: int | None = None
         self.failure_line = b""
         self.usage = Usage()
+
+    @property
+    def denials_dropped(self) -> int:
+        """How many refusals there were beside those listed."""
+        return self.denials_unsent + self._not_kept
 
     def take(self) -> bool:
         """Take one event; True when there will be no more."""
         event = self._process.next_event()
         if isinstance(event, Denial):
-            self.denials.append(event)
+            if len(self.denials) < _DENIALS_KEPT:
+                self.denials.append(event)
+            else:
+                self._not_kept += 1
         elif isinstance(event, Exited):
-            self.returncode = os.waitstatus_to_exitcode(event.status)
-            self.denials_dropped = event.denials_dropped
+            self.returncode = exit_code(event)
+            self.denials_unsent = event.denials_dropped
             self.usage = Usage(event.user_us / 1e6, event.system_us / 1e6, event.max_rss_kib * 1024, event.notified)
         elif isinstance(event, ExecFailed):
             self.returncode, message = self._process.exec_failure(event)

@@ -6,9 +6,7 @@ killed, and every guest of its VM ends with it.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import select
 import signal
 import socket
 import threading
@@ -19,8 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from callgate.kernel.launch_failure import launch_error
 from callgate.kernel.protocol import (
-    FD_CONTROL,
-    FD_LAUNCH,
     MESSAGE_MAX,
     PROTOCOL_VERSION,
     DenialRecord,
@@ -43,18 +39,17 @@ from callgate.kernel.protocol import (
     encode,
     encode_run_in_memfd,
 )
+from callgate.kernel.supervisor_process import CLOSE_SECONDS, end, exit_description, readable, sealed_memfd, spawn
+from callgate.kernel.supervisor_process import EXECUTABLE as EXECUTABLE
 from callgate.kernel.wire import ProtocolError
 from callgate.scopes.errors import InternalError
 
 if TYPE_CHECKING:
     from callgate.kernel.plan import Plan
 
-EXECUTABLE = Path(__file__).with_name("native") / "callgate-supervisor"
-
 _START_SECONDS = 60  # a healthy launch takes milliseconds; this only ends a hang
-_CLOSE_SECONDS = 5
-_SIGNALS = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
-_ABOVE_FIXED = 10  # descriptors are first moved clear of the fixed numbers they get in the supervisor
+_EVENT_MAX = 65536  # a denial holds two paths and two short texts
+_RUN_NUMBERS = 1 << 32
 
 
 class FsReply(NamedTuple):
@@ -87,7 +82,7 @@ class Run:
     def next_event(self) -> Event | None:
         """Wait for the next event; None once the run is over and everything was told, or if the supervisor is gone."""
         try:
-            packet = self._events.recv(MESSAGE_MAX)
+            packet = self._events.recv(_EVENT_MAX)
         except ConnectionResetError:
             return None
         if not packet:
@@ -118,7 +113,8 @@ class Supervisor:
         self._buffer = bytearray(MESSAGE_MAX)
         self._last_request = 0
         self._abandoned_runs: set[int] = set()
-        self._end = weakref.finalize(self, _end, control, pid, pidfd, os.getpid(), self._lock)
+        self._owner = os.getpid()
+        self._end = weakref.finalize(self, end, control, pid, pidfd, self._owner, self._lock)
 
     @classmethod
     def start(cls, plan: Plan, *, executable: Path = EXECUTABLE) -> Self:
@@ -127,7 +123,7 @@ class Supervisor:
         Raises `Unsupported` if this host cannot enforce what the plan needs, saying what is missing, and `InternalError`
         for anything else; in both cases nothing is left running.
         """
-        control, pid = _spawn(executable, plan.blob)
+        control, pid = spawn(executable, plan.blob)
         try:
             pidfd = os.pidfd_open(pid)
         except OSError as error:
@@ -169,6 +165,8 @@ class Supervisor:
             _refuse_descriptor(fd)
             if reply.errno:
                 raise InternalError(f"the supervisor could not start a program: {os.strerror(reply.errno)}")
+            if reply.value >= _RUN_NUMBERS:
+                raise InternalError(f"the supervisor gave a run the number {reply.value}")
             closing.pop_all()
         return Run(reply.value, ours)
 
@@ -228,12 +226,15 @@ class Supervisor:
         with self._lock, ExitStack() as stack:
             if self.closed:
                 raise ValueError("the VM is closed")
+            if os.getpid() != self._owner:
+                # Two processes on one socket would read each other's answers.
+                raise ValueError("the VM belongs to the process that started it, of which this one is a fork")
             self._last_request += 1
             number = self._last_request
             packet = encode(message, number)
             if len(packet) > MESSAGE_MAX and isinstance(message, RunRequest):
                 packet, payload = encode_run_in_memfd(message, number)
-                memfd = _sealed_memfd("callgate-run", payload)
+                memfd = sealed_memfd("callgate-run", payload)
                 stack.callback(os.close, memfd)
                 fds = [*fds, memfd]
             try:
@@ -258,7 +259,7 @@ class Supervisor:
             _close_received(fd)
             if request in self._abandoned_runs:
                 self._abandoned_runs.remove(request)
-                if not answer.errno:
+                if not answer.errno and answer.value < _RUN_NUMBERS:
                     self._end_abandoned(answer.value)
 
     def _end_abandoned(self, run: int) -> None:
@@ -280,7 +281,7 @@ class Supervisor:
         return request, answer, fd
 
     def _await_ready(self, plan: Plan) -> None:
-        if not _readable(self._control.fileno(), _START_SECONDS):
+        if not readable(self._control.fileno(), _START_SECONDS):
             raise InternalError(f"the supervisor did not get ready within {_START_SECONDS} seconds")
         _, answer, fd = self._receive()
         _close_received(fd)
@@ -299,63 +300,8 @@ class Supervisor:
         """The error that says why there is nobody to answer any more."""
         if self.closed:
             return ValueError("the VM is closed")
-        how = _exit_description(self.pid) if _readable(self._pidfd, _CLOSE_SECONDS) else "though its process still runs"
+        how = exit_description(self.pid) if readable(self._pidfd, CLOSE_SECONDS) else "though its process still runs"
         return InternalError(f"the supervisor ended ({how}); every program of the VM ended with it")
-
-
-def _spawn(executable: Path, blob: bytes) -> tuple[socket.socket, int]:
-    """The supervisor's process, with its end of the control socket and the blob at the numbers it expects and nothing else.
-
-    posix_spawn is vfork and exec in one: no Python runs in the child.
-    """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
-    with ExitStack() as stack:
-        stack.enter_context(theirs)
-        failed = stack.enter_context(ExitStack())
-        failed.enter_context(ours)
-        memfd = _sealed_memfd("callgate-launch", blob)
-        stack.callback(os.close, memfd)
-        moves = []
-        for source, number in ((theirs.fileno(), FD_CONTROL), (memfd, FD_LAUNCH)):
-            clear = fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, _ABOVE_FIXED)
-            stack.callback(os.close, clear)
-            moves.append((os.POSIX_SPAWN_DUP2, clear, number))
-        try:
-            pid = os.posix_spawn(
-                executable,
-                [os.fspath(executable)],
-                {},
-                file_actions=moves,
-                setsid=True,  # a terminal's Ctrl-C is for the host program, which then decides
-                setsigmask=(),
-                setsigdef=_SIGNALS,
-            )
-        except (FileNotFoundError, PermissionError) as error:
-            raise InternalError(
-                f"{executable} is missing or cannot be executed ({error.strerror}): the C part of callgate was not built; "
-                "reinstall callgate on a machine with gcc"
-            ) from error
-        failed.pop_all()
-        return ours, pid
-
-
-def _end(control: socket.socket, pid: int, pidfd: int, owner: int, lock: threading.Lock) -> None:
-    """Close the control socket, which ends the supervisor, and wait for it; kill it if it does not go."""
-    if os.getpid() == owner:
-        with suppress(OSError):
-            control.shutdown(socket.SHUT_RDWR)  # also wakes a thread that waits for an answer
-        if not _readable(pidfd, _CLOSE_SECONDS):
-            with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            _readable(pidfd, _CLOSE_SECONDS)
-        with suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
-    # In a forked copy of the owner the VM is not ours to end: only the copies of the descriptors go.
-    held = lock.acquire(timeout=_CLOSE_SECONDS)
-    control.close()
-    os.close(pidfd)
-    if held:
-        lock.release()
 
 
 def _send(control: socket.socket, packet: bytes, fds: list[int]) -> None:
@@ -367,20 +313,6 @@ def _send(control: socket.socket, packet: bytes, fds: list[int]) -> None:
     except (BrokenPipeError, ConnectionResetError):
         # The answer that is not going to come says why.
         return
-
-
-def _sealed_memfd(name: str, content: bytes) -> int:
-    fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(fd, view) :]
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL)
-        os.lseek(fd, 0, os.SEEK_SET)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
 
 
 _INT = 4
@@ -403,20 +335,3 @@ def _refuse_descriptor(fd: int | None) -> None:
     if fd is not None:
         os.close(fd)
         raise InternalError("the supervisor passed a descriptor where none belongs")
-
-
-def _readable(fd: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))
-
-
-def _exit_description(pid: int) -> str:
-    """How the supervisor ended, without reaping it."""
-    with suppress(ChildProcessError):
-        result = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-        if result is not None:
-            if result.si_code == os.CLD_EXITED:
-                return f"exit status {result.si_status}"
-            return f"killed by {signal.Signals(result.si_status).name}"
-    return "exit status unknown"

@@ -1,10 +1,11 @@
-/* The least that a supervisor of user notifications can do: receive a call, read its path, make the call, answer. No policy, no resolution.
+/* The least that a supervisor of user notifications can do: receive a call, read its path, make the call, answer it.
+ * No policy and no resolution.
  *
  *   floor FILTER SYNC WORKERS PROGRAM [ARGUMENT...]
  *
- * FILTER: a file of struct sock_filter, the one a VM has, so that the same calls are notified. SYNC 1: wake the other side on the caller's own
- * processor (SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP). Paths are taken as absolute ones; calls it does not know are let through unread, which is no way
- * to confine anything.
+ * FILTER: a file of struct sock_filter, the one that a VM has, so that the same calls are notified. SYNC 1: wake the other
+ * side on the caller's own processor (SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP). Paths are taken as absolute ones; calls it does
+ * not know are let through unread, which is no way to confine anything.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -149,7 +150,8 @@ static void *work(void *unused) {
 _Noreturn static void child(const struct sock_fprog *program, int tell, int go, char **argv) {
     char byte;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) fail("no_new_privs");
-    int fd = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, program);
+    const unsigned long flags = SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    int fd = (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, program);
     if (write(tell, &fd, sizeof fd) != sizeof fd || fd < 0 || read(go, &byte, 1) != 1) _exit(1);
     close(fd);
     execv(argv[0], argv);
@@ -180,7 +182,7 @@ int main(int argc, char **argv) {
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     listener = pidfd < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, pidfd, number, 0);
     if (listener < 0) fail("pidfd_getfd");
-    if (argv[2][0] == '1' && ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) != 0) fail("SECCOMP_IOCTL_NOTIF_SET_FLAGS");
+    if (argv[2][0] == '1' && ioctl(listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) != 0) fail("SYNC_WAKE_UP");
     for (long i = 0; i < workers; i++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, work, NULL) != 0) fail("pthread_create");

@@ -126,9 +126,20 @@ static const struct operation {
     void (*once)(struct worker *);
     int own_file; /* 1: works on a file of its own that exists beforehand */
 } operations[] = {
-    {"getpid", do_getpid, 0}, {"pipe", do_pipe, 0},     {"fstat", do_fstat, 0},       {"fstatat", do_fstatat, 0}, {"read", do_read, 0},
-    {"open", do_open, 0},     {"stat", do_stat, 0},     {"access", do_access, 0},     {"readlink", do_readlink, 0},     {"mkdir", do_mkdir, 0},
-    {"create", do_create, 0}, {"rename", do_rename, 1}, {"chmod", do_chmod, 1},       {"list", do_list, 0},
+    {"getpid", do_getpid, 0},
+    {"pipe", do_pipe, 0},
+    {"fstat", do_fstat, 0},
+    {"fstatat", do_fstatat, 0},
+    {"read", do_read, 0},
+    {"open", do_open, 0},
+    {"stat", do_stat, 0},
+    {"access", do_access, 0},
+    {"readlink", do_readlink, 0},
+    {"mkdir", do_mkdir, 0},
+    {"create", do_create, 0},
+    {"rename", do_rename, 1},
+    {"chmod", do_chmod, 1},
+    {"list", do_list, 0},
     {"denied", do_denied, 0},
 };
 

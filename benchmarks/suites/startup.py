@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.bench import Bench, own_figure
 from benchmarks.report import SuiteResult
-from benchmarks.sampling import Variant, interleave, seconds
+from benchmarks.sampling import Variant, seconds
 from callgate import VM
 
 TRUE: Final = "/bin/true"
@@ -17,9 +17,37 @@ BUBBLEWRAP: Final = ("bwrap", "--unshare-all", "--ro-bind", "/", "/", TRUE)
 AGAINST_BUBBLEWRAP: Final = 1.0
 AGAINST_BARE: Final = 2.0
 
-WITH_CLOSE, WITHOUT_CLOSE = "VM, run, close", "VM, run"
-SECOND = "run in the same VM"
-BARE, WRAPPED, BARE_C = "subprocess.run", "subprocess.run of bwrap", "vfork and exec in C"
+WITH_CLOSE: Final = "VM(), run, close"
+WITHOUT_CLOSE: Final = "VM(), run"
+SECOND: Final = "run in a running VM"
+BARE: Final = "subprocess.run"
+BARE_C: Final = "vfork and exec in C"
+WRAPPED: Final = "subprocess.run of bwrap"
+
+
+def measure(bench: Bench) -> SuiteResult:
+    """Milliseconds of wall time, as a Python process that already runs sees them."""
+    result = SuiteResult("startup", "running /bin/true")
+    wrapped = _why_not_bubblewrap(result.notes) is None
+    spawn = own_figure([bench.programs["spawn"], "1", TRUE])
+    with VM() as running:
+        variants: dict[str, Variant] = {
+            WITH_CLOSE: seconds(_with_close),
+            WITHOUT_CLOSE: _without_close,
+            SECOND: seconds(lambda: _inside(running)),
+            BARE: seconds(lambda: _outside(TRUE)),
+            BARE_C: lambda: spawn() / 1e9,
+        }
+        if wrapped:
+            variants[WRAPPED] = seconds(lambda: _outside(*BUBBLEWRAP))
+        case = result.case("from a running process")
+        case.add(bench.interleave(variants, rounds=100, warm_up=3), "ms", scale=1e3)
+    if wrapped:
+        case.compare(WITHOUT_CLOSE, WRAPPED, target=AGAINST_BUBBLEWRAP)
+        case.compare(WITH_CLOSE, WRAPPED, target=AGAINST_BUBBLEWRAP)
+    case.compare(SECOND, BARE, target=AGAINST_BARE)
+    case.compare(SECOND, BARE_C)
+    return result
 
 
 def _outside(*argv: str) -> None:
@@ -46,30 +74,13 @@ def _without_close() -> float:
         vm.close()
 
 
-def measure(bench: Bench) -> SuiteResult:
-    """Milliseconds of wall time, seen by a Python process that is already running."""
-    result = SuiteResult("startup", "starting a VM and running /bin/true in it, from a running process")
-    spawn = own_figure([bench.programs["spawn"], "1", TRUE])
-    with VM() as running:
-        variants: dict[str, Variant] = {
-            WITH_CLOSE: seconds(_with_close),
-            WITHOUT_CLOSE: _without_close,
-            SECOND: seconds(lambda: _inside(running)),
-            BARE: seconds(lambda: _outside(TRUE)),
-            BARE_C: lambda: spawn() / 1e9,
-        }
-        wrapped = shutil.which(BUBBLEWRAP[0]) is not None
-        if not wrapped:
-            result.notes.append("bwrap is not installed: start-up is not compared with it (Debian: apt-get install bubblewrap)")
-        elif subprocess.run(BUBBLEWRAP, capture_output=True, check=False).returncode != 0:
-            wrapped = False
-            result.notes.append("bwrap does not work here: start-up is not compared with it")
-        else:
-            variants[WRAPPED] = seconds(lambda: _outside(*BUBBLEWRAP))
-        result.add(interleave(variants, rounds=bench.rounds(80), warm_up=3), "ms", scale=1e3)
-    if wrapped:
-        result.compare(WITHOUT_CLOSE, WRAPPED, target=AGAINST_BUBBLEWRAP)
-        result.compare(WITH_CLOSE, WRAPPED, target=AGAINST_BUBBLEWRAP)
-    result.compare(SECOND, BARE, target=AGAINST_BARE)
-    result.compare(SECOND, BARE_C)
-    return result
+def _why_not_bubblewrap(notes: list[str]) -> str | None:
+    """None if bubblewrap can be compared with; the reason, which is also noted, if not."""
+    if shutil.which(BUBBLEWRAP[0]) is None:
+        reason = "bwrap is not installed (Debian: apt-get install bubblewrap)"
+    elif (done := subprocess.run(BUBBLEWRAP, capture_output=True, text=True, check=False)).returncode != 0:
+        reason = f"bwrap does not work here: {done.stderr.strip()}"
+    else:
+        return None
+    notes.append(f"start-up is not compared with bubblewrap: {reason}")
+    return reason

@@ -177,6 +177,7 @@ void fs_chdir(struct cg_call *call) {
 void fs_do_chmod(struct cg_call *call, const struct cg_fs_target *target, unsigned resolve_flags, mode_t mode) {
     struct cg_path path;
     struct stat st;
+    if (mode & 06000 && call->vm->launch.flags & CG_LAUNCH_NO_SETID) { cg_answer_error(call, EPERM); return; }
     if (fs_find(call, target, resolve_flags, CG_FS_OP_CHMOD, &path) != 0) return;
     if (fstat(path.object, &st) == 0 && S_ISLNK(st.st_mode)) cg_answer_error(call, EOPNOTSUPP);
     else if (fchmodat(AT_FDCWD, fs_own_path(path.object).text, mode & 07777, 0) == 0) cg_answer_value(call, 0);

@@ -49,11 +49,18 @@ static int find_old(struct cg_call *call, const struct cg_fs_target *target, uns
     return -1;
 }
 
-void fs_do_mkdir(struct cg_call *call, const struct cg_fs_target *target, mode_t mode) {
+static void make_directory(struct cg_call *call, const struct cg_fs_target *target, mode_t mode) {
     struct cg_path path;
     if (find_new(call, target, CG_FS_OP_CREATE_DIR, &path) != 0) return;
     fs_use_umask(call);
     done(call, mkdirat(path.parent, path.name, mode & 07777), &path, NULL);
+}
+
+/* What was judged is what is done: between the two no name moves (see supervisor.h, names). */
+void fs_do_mkdir(struct cg_call *call, const struct cg_fs_target *target, mode_t mode) {
+    pthread_rwlock_rdlock(&call->vm->names);
+    make_directory(call, target, mode);
+    pthread_rwlock_unlock(&call->vm->names);
 }
 
 void fs_mkdir(struct cg_call *call) {
@@ -70,20 +77,29 @@ void fs_mknod(struct cg_call *call) {
     struct cg_fs_target target;
     struct cg_path path;
     if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    pthread_rwlock_rdlock(&call->vm->names);
     if (find_new(call, &target, CG_FS_OP_WRITE, &path) == 0) {
         fs_use_umask(call);
         if (type && type != S_IFREG && type != S_IFIFO && type != S_IFSOCK) cg_answer_error(call, EPERM); /* no devices in a VM */
         else if (strchr(path.name, '/')) cg_answer_error(call, ENOENT);
+        else if (call->vm->launch.flags & CG_LAUNCH_NO_SETID && mode & 06000) cg_answer_error(call, EPERM);
         else done(call, mknodat(path.parent, path.name, mode, 0), &path, NULL);
         cg_path_release(&path);
     }
+    pthread_rwlock_unlock(&call->vm->names);
     fs_target_release(&target);
 }
 
-void fs_do_unlink(struct cg_call *call, const struct cg_fs_target *target, bool directory) {
+static void remove_name(struct cg_call *call, const struct cg_fs_target *target, bool directory) {
     struct cg_path path;
     if (find_old(call, target, CG_FS_OP_RM, directory ? EBUSY : EISDIR, &path) != 0) return;
     done(call, unlinkat(path.parent, path.name, directory ? AT_REMOVEDIR : 0), &path, NULL);
+}
+
+void fs_do_unlink(struct cg_call *call, const struct cg_fs_target *target, bool directory) {
+    pthread_rwlock_rdlock(&call->vm->names);
+    remove_name(call, target, directory);
+    pthread_rwlock_unlock(&call->vm->names);
 }
 
 void fs_unlink(struct cg_call *call) {
@@ -106,7 +122,7 @@ static bool widens(struct cg_call *call, const struct cg_path *from, const struc
     return cg_policy_subtree_differs(call->vm->launch.policy, from->text, from->length, to->text, to->length, directory) != 0;
 }
 
-void fs_do_rename(struct cg_call *call, const struct cg_fs_target *from, const struct cg_fs_target *to, unsigned flags) {
+static void move_name(struct cg_call *call, const struct cg_fs_target *from, const struct cg_fs_target *to, unsigned flags) {
     struct cg_path old, new;
     if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) || (flags & RENAME_EXCHANGE && flags != RENAME_EXCHANGE)) {
         cg_answer_error(call, EINVAL);
@@ -125,9 +141,19 @@ void fs_do_rename(struct cg_call *call, const struct cg_fs_target *from, const s
     else if (exchange && !replaces) cg_answer_error(call, ENOENT);
     else if (widens(call, &old, &new)) fs_refuse(call, from, CG_FS_OP_RENAME, CG_RULE_WIDENING, &old, "its new name would give it, or something below it, an operation it does not have");
     else if (exchange && widens(call, &new, &old)) fs_refuse(call, to, CG_FS_OP_RENAME, CG_RULE_WIDENING, &new, "its new name would give it, or something below it, an operation it does not have");
-    else done(call, (int)syscall(SYS_renameat2, old.parent, old.name, new.parent, new.name, flags), &old, &new);
+    else {
+        /* What was not there to be judged as removed must not be replaced: a guest may make it natively meanwhile. */
+        if (!replaces && !call->unchecked && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_FS, CG_FS_OP_RM) != 1) flags |= RENAME_NOREPLACE;
+        done(call, (int)syscall(SYS_renameat2, old.parent, old.name, new.parent, new.name, flags), &old, &new);
+    }
     cg_path_release(&old);
     cg_path_release(&new);
+}
+
+void fs_do_rename(struct cg_call *call, const struct cg_fs_target *from, const struct cg_fs_target *to, unsigned flags) {
+    pthread_rwlock_wrlock(&call->vm->names);
+    move_name(call, from, to, flags);
+    pthread_rwlock_unlock(&call->vm->names);
 }
 
 void fs_rename(struct cg_call *call) {
@@ -141,12 +167,18 @@ void fs_rename(struct cg_call *call) {
     fs_target_release(&from);
 }
 
-void fs_do_symlink(struct cg_call *call, const char *text, const struct cg_fs_target *link) {
+static void make_symlink(struct cg_call *call, const char *text, const struct cg_fs_target *link) {
     struct cg_path path;
     if (find_new(call, link, CG_FS_OP_SYMLINK, &path) != 0) return;
     if (strchr(path.name, '/')) cg_answer_error(call, ENOENT);
     else done(call, symlinkat(text, path.parent, path.name), &path, NULL);
     cg_path_release(&path);
+}
+
+void fs_do_symlink(struct cg_call *call, const char *text, const struct cg_fs_target *link) {
+    pthread_rwlock_rdlock(&call->vm->names);
+    make_symlink(call, text, link);
+    pthread_rwlock_unlock(&call->vm->names);
 }
 
 void fs_symlink(struct cg_call *call) {
@@ -161,7 +193,7 @@ void fs_symlink(struct cg_call *call) {
     fs_target_release(&link);
 }
 
-void fs_do_link(struct cg_call *call, const struct cg_fs_target *from, bool follow, const struct cg_fs_target *to) {
+static void make_link(struct cg_call *call, const struct cg_fs_target *from, bool follow, const struct cg_fs_target *to) {
     struct cg_path old, new;
     if (fs_find(call, from, (follow ? CG_RESOLVE_FOLLOW : 0) | CG_RESOLVE_EMPTY, CG_FS_OP_WRITE, &old) != 0) return;
     if (find_new(call, to, CG_FS_OP_WRITE, &new) == 0) {
@@ -175,6 +207,12 @@ void fs_do_link(struct cg_call *call, const struct cg_fs_target *from, bool foll
         cg_path_release(&new);
     }
     cg_path_release(&old);
+}
+
+void fs_do_link(struct cg_call *call, const struct cg_fs_target *from, bool follow, const struct cg_fs_target *to) {
+    pthread_rwlock_rdlock(&call->vm->names);
+    make_link(call, from, follow, to);
+    pthread_rwlock_unlock(&call->vm->names);
 }
 
 void fs_link(struct cg_call *call) {

@@ -7,7 +7,10 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +20,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "calls.h"
@@ -52,19 +56,16 @@ static int take_socket(struct cg_call *call, int number, struct socket *to) {
 }
 
 /* "tcp://127.0.0.1:80", in the one spelling of an address that policies are compiled to; false: not an internet address. */
-static bool subject_of(const struct socket *socket, const struct address *address, bool peer, char *to, size_t size) {
+static bool subject_of(const struct socket *socket, const struct address *address, char *to, size_t size) {
     char host[INET6_ADDRSTRLEN];
     const char *scheme = socket->type == SOCK_STREAM ? "tcp" : "udp";
     if (address->any.sa_family == AF_INET && address->length >= sizeof address->v4) {
-        struct in_addr v4 = address->v4.sin_addr;
-        if (peer && v4.s_addr == INADDR_ANY) v4.s_addr = htonl(INADDR_LOOPBACK); /* what connecting to it means */
-        inet_ntop(AF_INET, &v4, host, sizeof host);
+        inet_ntop(AF_INET, &address->v4.sin_addr, host, sizeof host);
         snprintf(to, size, "%s://%s:%u", scheme, host, ntohs(address->v4.sin_port));
         return true;
     }
     if (address->any.sa_family != AF_INET6 || address->length < 24) return false; /* SIN6_LEN_RFC2133 */
-    struct in6_addr v6 = address->v6.sin6_addr;
-    if (peer && IN6_IS_ADDR_UNSPECIFIED(&v6)) v6 = in6addr_loopback;
+    const struct in6_addr v6 = address->v6.sin6_addr;
     if (IN6_IS_ADDR_V4MAPPED(&v6)) {
         inet_ntop(AF_INET, v6.s6_addr + 12, host, sizeof host);
         snprintf(to, size, "%s://%s:%u", scheme, host, ntohs(address->v6.sin6_port));
@@ -75,9 +76,19 @@ static bool subject_of(const struct socket *socket, const struct address *addres
     return true;
 }
 
-static bool judge_peer(struct cg_call *call, const struct socket *socket, const struct address *address, unsigned operation) {
+/* Connecting to "any" means the loopback, but which one depends on the socket's own address: our copy names the one that is judged. */
+static void no_unspecified(struct address *address) {
+    static const struct in6_addr mapped_any = {{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0}}};
+    if (address->any.sa_family == AF_INET && address->v4.sin_addr.s_addr == INADDR_ANY) address->v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (address->any.sa_family != AF_INET6) return;
+    if (IN6_IS_ADDR_UNSPECIFIED(&address->v6.sin6_addr)) address->v6.sin6_addr = in6addr_loopback;
+    else if (memcmp(&address->v6.sin6_addr, &mapped_any, sizeof mapped_any) == 0) address->v6.sin6_addr.s6_addr[12] = 127, address->v6.sin6_addr.s6_addr[15] = 1;
+}
+
+static bool judge_peer(struct cg_call *call, const struct socket *socket, struct address *address, unsigned operation) {
     char subject[128];
-    if (!subject_of(socket, address, operation == CG_NET_OP_HTTP, subject, sizeof subject)) {
+    if (operation == CG_NET_OP_HTTP) no_unspecified(address);
+    if (!subject_of(socket, address, subject, sizeof subject)) {
         cg_answer_error(call, address->any.sa_family == AF_INET || address->any.sa_family == AF_INET6 ? EINVAL : EAFNOSUPPORT);
         return false;
     }
@@ -116,27 +127,51 @@ static int pin_peer(struct cg_call *call, struct address *address, struct cg_pat
     return 0;
 }
 
+/* A bind keeps the name as it was written, for getsockname(2) and the peers: it must be made where that text means what it means to the guest. A child of
+ * ours enters the VM's mount namespace (the supervisor owns the user namespace), drops the rights that gives, and binds. 0 or an errno. */
+static int bind_inside(struct cg_call *call, int fd, const struct address *address, int cwd) {
+    char what[64];
+    const struct cg_root *root = &call->vm->root;
+    snprintf(what, sizeof what, "%d/ns/user", call->tid);
+    int user = openat(root->host_proc, what, O_RDONLY | O_CLOEXEC);
+    snprintf(what, sizeof what, "%d/ns/mnt", call->tid);
+    int mount = openat(root->host_proc, what, O_RDONLY | O_CLOEXEC), error = ESRCH;
+    struct cg_caller who;
+    if (user >= 0 && mount >= 0 && cg_caller_of(call->vm, call->tid, &who) == 0 && cg_still_waiting(call)) {
+        pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); /* a copy of this thread alone: system calls only from here */
+        if (child == 0) {
+            struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+            struct __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
+            if (setns(user, CLONE_NEWUSER) != 0 || setns(mount, CLONE_NEWNS) != 0 || (cwd >= 0 && fchdir(cwd) != 0) || syscall(SYS_capset, &header, none) != 0)
+                _exit(EACCES);
+            umask(who.umask);
+            _exit(bind(fd, &address->any, address->length) == 0 ? 0 : errno);
+        }
+        int status;
+        error = child < 0 ? errno : EACCES;
+        if (child > 0 && waitpid(child, &status, __WALL) == child && WIFEXITED(status)) error = WEXITSTATUS(status);
+    }
+    if (user >= 0) close(user);
+    if (mount >= 0) close(mount);
+    return error;
+}
+
 static void bind_path(struct cg_call *call, const struct socket *socket, const struct address *address) {
     struct cg_fs_target target;
     struct cg_path path;
-    struct address name = {.length = 0};
     if (unix_target(call, address, &target) != 0) return;
+    /* Between judging and binding no guest may make the text mean another place. */
+    pthread_rwlock_wrlock(&call->vm->names);
     fs_resolve_parent(call, &target, &path);
     if (path.text[0] == '\0' && path.error) cg_answer_error(call, path.error);
     else if (!fs_judge(call, &target, CG_FS_OP_WRITE, &path)) {
     } else if (path.object >= 0) cg_answer_error(call, EADDRINUSE);
     else if (path.error != ENOENT || path.parent < 0) cg_answer_error(call, path.error);
-    else if (strlen(path.name) >= sizeof name.unix_.sun_path) cg_answer_error(call, ENAMETOOLONG);
-    else if (fchdir(path.parent) != 0) cg_answer_error(call, errno); /* this thread's own directory: the name is made in the judged one */
     else {
-        fs_use_umask(call);
-        name.unix_.sun_family = AF_UNIX;
-        memcpy(name.unix_.sun_path, path.name, strlen(path.name) + 1);
-        name.length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path.name) + 1);
-        if (bind(socket->fd, &name.any, name.length) == 0) cg_answer_value(call, 0);
-        else cg_answer_error(call, errno);
-        if (fchdir(call->vm->root.host_proc) != 0) abort(); /* never keep a guest's directory */
+        const int error = bind_inside(call, socket->fd, address, target.base);
+        error ? cg_answer_error(call, error) : cg_answer_value(call, 0);
     }
+    pthread_rwlock_unlock(&call->vm->names);
     cg_path_release(&path);
     fs_target_release(&target);
 }

@@ -41,9 +41,14 @@ static void open_path_only(struct cg_call *call, const struct cg_fs_target *targ
     else cg_answer_fd(call, fd, cloexec);
 }
 
-void fs_do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_t flags, mode_t mode, uint64_t resolve, bool cloexec) {
+static void unlock_names(struct cg_call *call, bool *locked) {
+    if (*locked) pthread_rwlock_unlock(&call->vm->names);
+    *locked = false;
+}
+
+static void do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_t flags, mode_t mode, uint64_t resolve, bool cloexec, bool create,
+                    bool *locked) {
     const unsigned links = resolve & RESOLVE_NO_SYMLINKS ? CG_RESOLVE_NO_LINKS : 0;
-    const bool create = flags & O_CREAT && !(flags & (O_PATH | TMPFILE));
     struct cg_path path;
     for (int race = 0; race < RACES_MAX; race++) {
         struct stat st = {0};
@@ -75,6 +80,7 @@ void fs_do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_
             fd = openat(path.parent, path.name, open_flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode & 07777);
             if (fd < 0 && errno == EEXIST) { cg_path_release(&path); continue; }
         } else {
+            unlock_names(call, locked); /* the object is pinned, and opening it may block */
             if (flags & TMPFILE) fs_use_umask(call);
             const bool may_block = !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
             if (may_block) cg_block_begin(call);
@@ -89,6 +95,18 @@ void fs_do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_
     }
     cg_path_release(&path);
     if (!call->answered) cg_answer_error(call, EACCES); /* a storm of races that never settled */
+}
+
+void fs_do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_t flags, mode_t mode, uint64_t resolve, bool cloexec) {
+    const bool create = flags & O_CREAT && !(flags & (O_PATH | TMPFILE));
+    if (flags & (O_CREAT | TMPFILE) && mode & 06000 && call->vm->launch.flags & CG_LAUNCH_NO_SETID) {
+        cg_answer_error(call, EPERM);
+        return;
+    }
+    bool locked = create; /* as every call that makes a name: between judging and making it no directory is moved */
+    if (locked) pthread_rwlock_rdlock(&call->vm->names);
+    do_open(call, target, flags, mode, resolve, cloexec, create, &locked);
+    unlock_names(call, &locked);
 }
 
 /* open_how, as openat2(2) reads it: of any size from the first version's on, as long as what is not known here is zero. */

@@ -77,6 +77,20 @@ static bool own_proc(struct cg_call *call, unsigned operation, const char *text)
     return pid > 0 && (pid == self.tgid || pid == self.tid);
 }
 
+/* Entries of /proc that show the namespaces of whoever opens them: on behalf, the host's. Not performed, except those that are the same everywhere. */
+static bool shows_opener(const char *text) {
+    static const char *const same[] = {"kernel/cap_last_cap", "kernel/ngroups_max", "kernel/osrelease", "kernel/ostype", "kernel/overflowgid", "kernel/overflowuid",
+                                       "kernel/pid_max", "kernel/random/", "kernel/threads-max", "kernel/version", "vm/max_map_count", "vm/overcommit_memory",
+                                       "fs/file-max", "fs/nr_open", "fs/pipe-max-size"};
+    if (strncmp(text, "/proc/sysvipc", 13) == 0 || strcmp(text, "/proc/keys") == 0 || strcmp(text, "/proc/key-users") == 0) return true;
+    if (strncmp(text, "/proc/sys/", 10) != 0) return false;
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const size_t n = strlen(same[i]);
+        if (strncmp(text + 10, same[i], n) == 0 && (same[i][n - 1] == '/' || text[10 + n] == '\0')) return false;
+    }
+    return true;
+}
+
 void fs_refuse(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, int32_t rule, const struct cg_path *path, const char *reason) {
     char requested[2 * PATH_MAX];
     size_t n = 0;
@@ -96,7 +110,11 @@ bool fs_judge(struct cg_call *call, const struct cg_fs_target *target, unsigned 
     int32_t rule = CG_RULE_DEFAULT;
     if (call->unchecked) return true;
     if (path->text[0] != '/' && path->object >= 0) return true; /* a pipe, a socket: a descriptor the caller already has */
-    if (cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, path->text, path->length, &rule) == 1) return true;
+    if (cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, path->text, path->length, &rule) == 1) {
+        if (!shows_opener(path->text)) return true;
+        fs_refuse(call, target, operation, CG_RULE_UNSUPPORTED, path, "on behalf, this entry would show the host");
+        return false;
+    }
     if (own_proc(call, operation, path->text)) return true;
     fs_refuse(call, target, operation, rule, path, "");
     return false;

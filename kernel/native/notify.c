@@ -1,7 +1,9 @@
 /* Worker threads: receive a notified call, hand it to its handler, answer it exactly once.
  *
- * All workers wait in the same receive; whenever the last idle one gets a call another is started, so a call that blocks (opening a fifo, a full
- * socket) delays only its caller. All signals stay blocked: an interrupted answer would leave the caller hanging.
+ * One worker at a time is the receiver: a notification wakes every thread that waits for one, so more would only get in each other's way. The receiver
+ * keeps its role while it handles a call, and passes it on (to a waiting worker, or to a new one) when another call is already there or
+ * when its own may block (opening a fifo, a full socket): such a call delays only its caller. All signals stay blocked: an interrupted answer would
+ * leave the caller hanging.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,8 +32,11 @@ struct cg_worker {
     pthread_t thread;
     struct seccomp_notif *received;
     struct seccomp_notif_resp *response;
+    bool receiver;                    /* this thread holds vm->receiving */
     atomic_uint_least64_t blocked_in; /* id of the call while it may block; 0 otherwise */
 };
+
+static void pass_on(struct cg_worker *worker);
 
 typedef void (*handler)(struct cg_call *);
 static const handler handlers[CG_SYSCALL_MAX + 1] = {
@@ -99,6 +104,7 @@ void cg_block_begin(struct cg_call *call) {
     sigset_t one;
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
+    pass_on(call->worker);
     atomic_store(&call->worker->blocked_in, call->id);
     atomic_fetch_add(&call->vm->blocked_workers, 1);
     const uint64_t more = 1;
@@ -145,10 +151,10 @@ static int start_worker(struct cg_vm *vm) {
         if (worker->received && worker->response && pthread_attr_init(&attributes) == 0) {
             pthread_attr_setstacksize(&attributes, STACK);
             pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-            atomic_fetch_add(&vm->idle_workers, 1);
+            atomic_fetch_add(&vm->waiting_workers, 1);
             error = pthread_create(&worker->thread, &attributes, work, worker);
             pthread_attr_destroy(&attributes);
-            if (error) atomic_fetch_sub(&vm->idle_workers, 1);
+            if (error) atomic_fetch_sub(&vm->waiting_workers, 1);
         }
     }
     if (error) { /* the calls that are in flight go on with the workers there are */
@@ -161,6 +167,14 @@ static int start_worker(struct cg_vm *vm) {
     return 0;
 }
 
+static void pass_on(struct cg_worker *worker) {
+    if (!worker->receiver) return;
+    worker->receiver = false;
+    const bool nobody = atomic_load(&worker->vm->waiting_workers) == 0;
+    pthread_mutex_unlock(&worker->vm->receiving);
+    if (nobody) start_worker(worker->vm);
+}
+
 static void *work(void *context) {
     struct cg_worker *worker = context;
     struct cg_vm *vm = worker->vm;
@@ -168,14 +182,21 @@ static void *work(void *context) {
     /* An umask and a working directory of its own: creating for a guest uses the guest's. */
     if (!call || unshare(CLONE_FS) != 0) abort(); /* fail closed: the VM dies with the supervisor */
     for (;;) {
+        if (!worker->receiver) {
+            pthread_mutex_lock(&vm->receiving);
+            worker->receiver = true;
+            atomic_fetch_sub(&vm->waiting_workers, 1);
+        }
         memset(worker->received, 0, vm->notif_size);
         if (ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_RECV, worker->received) != 0) {
             if (errno == EINTR) continue;
             struct pollfd on = {.fd = vm->listener, .events = POLLIN};
             if (errno == ENOENT && poll(&on, 1, 0) >= 0 && !(on.revents & POLLHUP)) continue; /* that caller was killed */
+            pthread_mutex_unlock(&vm->receiving);
             return NULL; /* no task is left under the filter: the main thread sees init end */
         }
-        if (atomic_fetch_sub(&vm->idle_workers, 1) == 1) start_worker(vm);
+        struct pollfd more = {.fd = vm->listener, .events = POLLIN};
+        if (poll(&more, 1, 0) > 0 && more.revents & POLLIN) pass_on(worker);
         const struct seccomp_data *data = &worker->received->data;
         call->vm = vm;
         call->worker = worker;
@@ -189,7 +210,7 @@ static void *work(void *context) {
         handler function = call->tid > 0 && call->nr >= 0 && call->nr <= CG_SYSCALL_MAX ? handlers[call->nr] : NULL;
         if (function) function(call);
         if (!call->answered) cg_answer_error(call, EACCES); /* no handler, or one that did not decide: a denial */
-        atomic_fetch_add(&vm->idle_workers, 1);
+        if (!worker->receiver) atomic_fetch_add(&vm->waiting_workers, 1);
     }
 }
 
@@ -203,6 +224,8 @@ int cg_notify_start(struct cg_vm *vm) {
     if (ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) == 0) vm->features |= CG_FEATURE_SYNC_WAKE_UP;
     struct sigaction action = {.sa_handler = interrupted}; /* no SA_RESTART: it is there to interrupt */
     if (sigaction(SIGUSR1, &action, NULL) != 0) return -1;
+    errno = pthread_mutex_init(&vm->receiving, NULL);
+    if (errno) return -1;
     errno = start_worker(vm);
     return errno ? -1 : 0;
 }

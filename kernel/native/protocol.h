@@ -40,7 +40,7 @@
  *   host -> supervisor
  *     CG_MSG_RUN            u32 flags CG_RUN_*, bytes cwd, list<bytes> argv, list<bytes> envp
  *                           descriptors: stdin, stdout, stderr, events socket (SOCK_SEQPACKET)
- *                           with CG_RUN_IN_MEMFD the payload is in a fifth descriptor (a memfd) instead
+ *                           with CG_RUN_IN_MEMFD what follows the flags is in a fifth descriptor (a memfd) instead
  *                           reply value = run number
  *     CG_MSG_SIGNAL         u32 run, u32 signal, u32 whole_tree (1: every process of the run, with SIGKILL)
  *     CG_MSG_FS             u32 operation CG_FS_*, u32 flags CG_FS_UNCHECKED, u32 a, u32 b, bytes path, bytes second path
@@ -68,7 +68,8 @@
 #define CG_POLICY_MAGIC 0x31504743u /* "CGP1" */
 
 enum { CG_LAUNCH_LOOPBACK = 1u,    /* bring the VM's own lo up */
-       CG_LAUNCH_REGISTER = 2u };  /* exec or process calls are notified: tell our own helpers from guests */
+       CG_LAUNCH_REGISTER = 2u,    /* exec or process calls are notified: tell our own helpers from guests */
+       CG_LAUNCH_NO_SETID = 4u };  /* host directories are writable: no set-user-ID or set-group-ID file may come to be */
 
 enum { CG_STEP_DIRECTORY = 1, /* destination, mode */
        CG_STEP_FILE = 2,      /* destination, source = content, mode */

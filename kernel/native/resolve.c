@@ -43,11 +43,14 @@ int cg_descriptor_text(const struct cg_root *root, int fd, char *to, size_t size
     if (n <= 0 || (size_t)n >= size - 1) goto none;
     static const char deleted[] = " (deleted)";
     const size_t tail = sizeof deleted - 1;
-    if ((size_t)n > tail && memcmp(to + n - tail, deleted, tail) == 0) {
-        /* A live file may really be called so: only one without a name has lost it. */
-        struct stat st;
-        if (fstat(fd, &st) == 0 && st.st_nlink == 0) n -= (ssize_t)tail;
-        else if (S_ISDIR(st.st_mode) && fstatat(fd, "..", &st, 0) != 0) n -= (ssize_t)tail;
+    if (to[0] == '/' && (size_t)n > tail && memcmp(to + n - tail, deleted, tail) == 0) {
+        /* A live file may really be called so; then the name leads to it. Otherwise this name was removed, even if the file has another. */
+        to[n] = '\0';
+        struct stat mine, named;
+        int again = open_at(root->top, to, O_PATH | O_NOFOLLOW, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+        const int alive = again >= 0 && fstat(fd, &mine) == 0 && fstat(again, &named) == 0 && mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
+        if (again >= 0) close(again);
+        if (!alive) n -= (ssize_t)tail;
     }
     to[n] = '\0';
     *length = (size_t)n;

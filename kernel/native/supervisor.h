@@ -8,7 +8,7 @@
  *   trace.c     calls proved by ptrace
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
- * Lock order: runs_lock before nothing else; it is never held across a call that can block on a guest.
+ * Lock order: names, then runs_lock. Neither is held across a call that can block on a guest.
  */
 #ifndef CG_SUPERVISOR_H
 #define CG_SUPERVISOR_H
@@ -80,11 +80,13 @@ struct cg_vm {
     uint32_t features;
     size_t notif_size, response_size;
     pthread_mutex_t runs_lock;
+    pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes or removes one */
     struct cg_run runs[CG_RUNS_MAX];
     uint32_t next_run;
     bool strays; /* a leader was killed: what it left is now a child of init */
     struct cg_worker *_Atomic workers[CG_WORKERS_MAX];
-    atomic_int worker_count, idle_workers, blocked_workers;
+    pthread_mutex_t receiving; /* held by the one worker that receives */
+    atomic_int worker_count, waiting_workers, blocked_workers; /* waiting: for that role */
     atomic_uint_least64_t notified, denials, dropped;
 };
 

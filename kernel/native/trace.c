@@ -11,12 +11,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
-void cg_run_proved(struct cg_call *call, const char *reason, bool (*approve)(struct cg_call *, pid_t, enum cg_stop, const void *), const void *context) {
-    if (ptrace(PTRACE_SEIZE, call->tid, 0, PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL) != 0 || ptrace(PTRACE_INTERRUPT, call->tid, 0, 0) != 0) {
-        cg_answer_error(call, EACCES); /* it cannot be proved, so it does not run */
-        return;
-    }
-    cg_answer_continue(call, reason);
+static void follow(struct cg_call *call, bool (*approve)(struct cg_call *, pid_t, enum cg_stop, const void *), const void *context) {
     for (;;) {
         /* This thread traces nobody else. After an exec the tracee has its group's id, whichever thread called. */
         int status;
@@ -37,4 +32,15 @@ void cg_run_proved(struct cg_call *call, const char *reason, bool (*approve)(str
             if (pid > 0 && (WIFEXITED(status) || WIFSIGNALED(status))) return;
         return;
     }
+}
+
+void cg_run_proved(struct cg_call *call, const char *reason, bool (*approve)(struct cg_call *, pid_t, enum cg_stop, const void *), const void *context) {
+    if (ptrace(PTRACE_SEIZE, call->tid, 0, PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL) != 0 || ptrace(PTRACE_INTERRUPT, call->tid, 0, 0) != 0) {
+        cg_answer_error(call, EACCES); /* it cannot be proved, so it does not run */
+        return;
+    }
+    cg_answer_continue(call, reason);
+    cg_block_begin(call); /* for as long as the kernel needs for the call */
+    follow(call, approve, context);
+    cg_block_end(call);
 }

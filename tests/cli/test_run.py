@@ -17,7 +17,8 @@ import pytest
 
 pytestmark = [pytest.mark.vm, pytest.mark.usefixtures("leaves_nothing")]
 
-RUN = [sys.executable, "-m", "callgate", "run"]
+CALLGATE = f"{sys.executable} -m callgate"
+RUN = [*CALLGATE.split(), "run"]
 DENY_VAULT = '{"fs":{"default":"allow","rules":[{"mode":"deny","operations":["*"],"paths":["/home/agentos/vault/**"]}]}}'
 
 
@@ -114,12 +115,12 @@ def test_guest_holds_only_its_own_pipes(tmp_path: Path) -> None:
 
 
 def test_closed_standard_streams_are_no_obstacle() -> None:
-    command = f"{sys.executable} -m callgate run -- sh -c 'exit 3' <&- >&-"
+    command = f"{CALLGATE} run -- sh -c 'exit 3' <&- >&-"
     assert subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.DEVNULL, timeout=60, check=False).returncode == 3
 
 
 def test_writer_ends_when_its_reader_does() -> None:
-    command = f"{sys.executable} -m callgate run -- yes | head -1"
+    command = f"{CALLGATE} run -- yes | head -1"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("y\n", "")
 
@@ -280,12 +281,12 @@ def test_stopping_the_command_stops_the_program_and_both_go_on(started: Callable
 
 
 class Keyboard:
-    """`callgate` on a terminal of its own, with the test at the keyboard."""
+    """A shell command on a terminal of its own, with the test at the keyboard."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, command: str) -> None:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execv(sys.executable, [sys.executable, "-m", "callgate", *arguments])
+            os.execv("/bin/sh", ["/bin/sh", "-c", command])
         self.shown = b""
 
     def wait_for(self, text: bytes, seconds: float = 30) -> None:
@@ -310,13 +311,13 @@ class Keyboard:
 
 
 def test_terminal_stays_a_terminal_and_belongs_to_the_vm() -> None:
-    keyboard = Keyboard("run", "--", "sh", "-c", "tty; test -t 0 && test -t 1 && test -t 2 && echo all; echo via > /dev/tty")
+    keyboard = Keyboard(f"{CALLGATE} run -- sh -c 'tty; test -t 0 && test -t 1 && test -t 2 && echo all; echo via > /dev/tty'")
     assert keyboard.end() == 0
     assert keyboard.shown == b"/dev/pts/0\r\nall\r\nvia\r\n"
 
 
 def test_shell_is_interactive_with_job_control_keys() -> None:
-    keyboard = Keyboard("shell", "--env", "PS1=prompt> ")
+    keyboard = Keyboard(f"{CALLGATE} shell --env 'PS1=prompt> '")
     keyboard.wait_for(b"prompt> ")
     keyboard.type(b"cat\r")
     keyboard.wait_for(b"cat\r\n")
@@ -329,21 +330,11 @@ def test_shell_is_interactive_with_job_control_keys() -> None:
 
 
 def test_piped_output_keeps_the_terminal_for_input() -> None:
-    command = f"{sys.executable} -m callgate run -- cat | tr a-z A-Z"
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.execv("/bin/sh", ["/bin/sh", "-c", command])
-    shown = b""
-    time.sleep(0.5)
-    os.write(fd, b"typed\r\x04")
-    try:
-        while data := os.read(fd, 65536):
-            shown += data
-    except OSError:
-        pass  # EIO: nobody is left on the other side
-    os.close(fd)
-    os.waitpid(pid, 0)
-    assert b"TYPED" in shown
+    keyboard = Keyboard(f"{CALLGATE} run -- sh -c 'echo ready >&2; cat' | tr a-z A-Z")
+    keyboard.wait_for(b"ready")
+    keyboard.type(b"typed\r\x04")
+    assert keyboard.end() == 0
+    assert b"TYPED" in keyboard.shown
 
 
 def test_killing_the_command_leaves_no_guest_alive(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from callgate.guest import process as process_module
 from callgate.guest.interface import Program
-from callgate.guest.process import NativeGuest, NativeProcess, prepare
+from callgate.guest.process import NativeGuest, NativeProcess, exit_code, prepare
 from callgate.guest.result import Result, Timeout
 from callgate.guest.streams import text_output
 from callgate.kernel.audit import Denial, DenialLog
@@ -276,6 +276,17 @@ def test_what_execve_cannot_take_is_refused_before_anything_starts(argv: Any, te
 def test_words_are_text_or_bytes(argv: Any) -> None:
     with pytest.raises(TypeError):
         prepare(argv, {}, "/")
+
+
+@pytest.mark.parametrize(("status", "code"), [(0, 0), (7 << 8, 7), (9, -9), (0x8B, -11)])
+def test_a_wait_status_becomes_a_return_code(status: int, code: int) -> None:
+    assert exit_code(Exited(status)) == code
+
+
+@pytest.mark.parametrize("status", [0x137F, 0xFFFF])
+def test_a_status_that_is_no_end_is_a_defect(status: int) -> None:
+    with pytest.raises(InternalError, match="wait status"):
+        exit_code(Exited(status))
 
 
 def test_text_has_newlines_as_subprocess_has_them_and_no_decoding_errors() -> None:

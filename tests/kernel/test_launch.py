@@ -12,12 +12,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from callgate.kernel import launch
+from callgate.kernel import supervisor_process
 from callgate.kernel.launch import Refused, Run, Supervisor
 from callgate.kernel.launch_failure import launch_error
 from callgate.kernel.plan import Plan, compile_plan
@@ -186,17 +186,21 @@ def test_a_forgotten_vm_ends_with_its_last_reference(tmp_path: Path, plan: Plan)
         os.kill(pid, 0)
 
 
-def test_closing_in_a_forked_child_leaves_the_parents_vm_alone(supervisor: Supervisor) -> None:
+def test_a_forked_child_cannot_use_the_parents_vm_and_closing_it_there_changes_nothing(supervisor: Supervisor) -> None:
     child = os.fork()
     if child == 0:
-        supervisor.close()
+        try:
+            supervisor.stats()
+        except ValueError:
+            supervisor.close()
+            os._exit(42)
         os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
     assert supervisor.stats().notified == 1
 
 
 def test_a_supervisor_that_will_not_go_is_killed(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor_process, "CLOSE_SECONDS", 0.1)
     supervisor = Supervisor.start(plan, executable=fake_supervisor.executable(tmp_path, fake_supervisor.will_not_go))
     pid = supervisor.pid
     supervisor.close()
@@ -255,8 +259,7 @@ def test_it_does_not_matter_which_descriptors_are_free(taken: int, tmp_path: Pat
     ],
 )
 def test_a_launch_that_fails_says_why(behaviour: str, error: type[Exception], text: str, tmp_path: Path, plan: Plan) -> None:
-    behaviours: dict[str, Callable[[], None]] = vars(fake_supervisor)
-    program = fake_supervisor.executable(tmp_path, behaviours[behaviour])
+    program = fake_supervisor.executable(tmp_path, getattr(fake_supervisor, behaviour))
     with pytest.raises(error, match=text):
         Supervisor.start(plan, executable=program)
 

@@ -1,0 +1,56 @@
+"""An address or a socket that changes while the call is judged: who is reached is who was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.escapes.races.racing import LENGTHS, Control, Length, assert_never_wrong, free_ports, race_in_vm
+
+if TYPE_CHECKING:
+    from callgate import VM
+
+pytestmark = pytest.mark.vm
+
+FLIPPERS = ("thread", "mapped", "sharer")
+FilesOf = dict[str, "bytes | str"]
+
+
+def loopback_without(pattern: str) -> dict[str, object]:
+    rules = [
+        {"mode": "allow", "patterns": ["127.0.0.1"]},
+        {"mode": "deny", "operations": ["http"], "patterns": [pattern]},
+    ]
+    return {"network": {"default": "deny", "rules": rules}}
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("operation", ["connect", "sendto"])
+@pytest.mark.parametrize("flipper", FLIPPERS)
+def test_a_flipped_port_never_reaches_the_denied_one(
+    vm_factory: Callable[..., VM], race_files: FilesOf, flipper: str, operation: str, length: Length
+) -> None:
+    vm = vm_factory(permissions=loopback_without("127.0.0.1:8082"), files=race_files)
+    assert_never_wrong(race_in_vm(vm, flipper, operation, length, "8081", "8082"))
+
+
+@pytest.mark.parametrize("operation", ["connect", "sendto"])
+@pytest.mark.parametrize("flipper", FLIPPERS)
+def test_control_a_flipped_port_does_reach_the_denied_one(control: Control, flipper: str, operation: str) -> None:
+    allowed, denied = free_ports(2)
+    assert control.race("/nowhere", denied, flipper, operation, str(allowed), str(denied)).wrong > 0
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_swapped_socket_is_never_connected_in_place_of_the_judged_one(
+    vm_factory: Callable[..., VM], race_files: FilesOf, length: Length
+) -> None:
+    vm = vm_factory(permissions=loopback_without("udp://127.0.0.1:8081"), files=race_files)
+    assert_never_wrong(race_in_vm(vm, "thread", "sockets", length, "8081"))
+
+
+def test_control_a_swapped_socket_is_connected_in_place_of_the_judged_one(control: Control) -> None:
+    (port,) = free_ports(1)
+    assert control.race("/nowhere", 0, "thread", "sockets", str(port)).wrong > 0
