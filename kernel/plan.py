@@ -16,6 +16,7 @@ from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, 
 from callgate.kernel.confinement.root import DEVICES, User, base_root
 from callgate.kernel.policy_blob import policy_blob
 from callgate.kernel.protocol import Launch, LaunchFlag, Limit
+from callgate.kernel.syscalls.row import SETID
 from callgate.scopes import OPERATIONS, CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied
 from callgate.scopes.fs import exactly, mistake, normalised, subtree
@@ -88,7 +89,7 @@ def compile_plan(
     _check_disk(files or {}, defaults)
     enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))
     compiled = enforced.compiled()
-    notified = _notified(compiled)
+    notified = _notified(compiled, host_is_writable=any(not mount.read_only for mount in mounted))
     flags = _flags(compiled, notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
     limits = _limits(defaults)
@@ -188,12 +189,17 @@ def _check_disk(files: Mapping[str, bytes], defaults: Defaults) -> None:
         raise ValueError(f"files: {total} bytes do not fit the VM's disk of {defaults.disk_bytes}")
 
 
-def _notified(compiled: Mapping[str, CompiledScope]) -> frozenset[str]:
-    """The operations whose verdict is not "allow" for every subject: these the supervisor is asked about."""
+def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) -> frozenset[str]:
+    """The operations whose verdict is not "allow" for every subject: these the supervisor is asked about.
+
+    Also `setid` where a guest could leave a set-user-ID program of the operator's in a directory of the host.
+    """
     triggers = {f"fs.{name}" for name in _restricted(compiled["fs"])}
     if triggers:
         triggers.add("fs.*")
     triggers.update(scope for scope in ("network", "childProcess", "process") if _restricted(compiled[scope]))
+    if host_is_writable:
+        triggers.add(SETID)
     return frozenset(triggers)
 
 
@@ -210,6 +216,8 @@ def _flags(compiled: Mapping[str, CompiledScope], notified: frozenset[str]) -> L
         flags |= LaunchFlag.LOOPBACK
     if notified & {"childProcess", "process"}:
         flags |= LaunchFlag.REGISTER
+    if SETID in notified:
+        flags |= LaunchFlag.NO_SETID
     return flags
 
 

@@ -39,6 +39,7 @@ class LaunchFlag(IntFlag):
 
     LOOPBACK = 1
     REGISTER = 2
+    NO_SETID = 4
 
 
 class StepKind(IntEnum):

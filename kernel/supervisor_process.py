@@ -18,7 +18,6 @@ EXECUTABLE = Path(__file__).with_name("native") / "callgate-supervisor"
 
 CLOSE_SECONDS = 5.0  # how long an ending supervisor is waited for before it is killed
 
-_SIGNALS = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 _ABOVE_FIXED = 10  # descriptors are first moved clear of the fixed numbers they get in the supervisor
 
 
@@ -42,12 +41,10 @@ def spawn(executable: Path, blob: bytes) -> tuple[socket.socket, int]:
         try:
             pid = os.posix_spawn(
                 executable,
-                [os.fspath(executable)],
+                ["callgate"],  # what guests see of it as /proc/1/cmdline
                 {},
                 file_actions=moves,
-                setsid=True,  # a terminal's Ctrl-C is for the host program, which then decides
-                setsigmask=(),
-                setsigdef=_SIGNALS,
+                setsid=True,  # a terminal's Ctrl-C is for the host program, which then decides; the program itself resets its signals
             )
         except (FileNotFoundError, PermissionError) as error:
             raise InternalError(

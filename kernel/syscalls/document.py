@@ -22,7 +22,8 @@ A policy is compiled into *triggers*: the operations whose verdict is not the sa
 refused. A call with a trigger under **judged as** is handed to the supervisor (the **handler** is its C function), which judges
 and performs it. Where no trigger holds, what stands under **otherwise** is done without asking anybody: *passes* means that the
 kernel carries the call out, an errno that the call fails with it and does nothing. The name of a rule means that the arguments
-decide; the rules are [below](#rules-on-arguments). `fs.*` stands for all operations of fs together.
+decide; the rules are [below](#rules-on-arguments). `fs.*` stands for all operations of fs together. `setid` is no operation: it
+holds when a directory of the host is mounted writable, and keeps files with the set-user-ID or set-group-ID bit out of it.
 
 - Calls of another ABI (int 0x80, 32-bit programs) kill the process: their numbers mean other calls.
 - x32 numbers (0x40000000 and up), -1 and every number not listed here fail with `ENOSYS`, so that a call added to Linux later is

@@ -3,12 +3,13 @@
 import importlib
 import json
 import os
-import re
 import subprocess
 import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 import callgate
 
@@ -74,10 +75,9 @@ def test_module_docstrings_say_what_a_file_is_for(project: Path) -> None:
 def test_declared_dependencies_are_installed_in_the_declared_versions(project: Path) -> None:
     declared = tomllib.loads((project / "pyproject.toml").read_text())["project"]
     test_extra = declared["optional-dependencies"]["test"]
-    for requirement in [*declared["dependencies"], *test_extra]:
-        name = re.match(r"[A-Za-z0-9._-]+", requirement)
-        assert name is not None, requirement
-        assert metadata.version(name[0])
+    for line in [*declared["dependencies"], *test_extra]:
+        requirement = Requirement(line)
+        assert requirement.specifier.contains(metadata.version(requirement.name)), line
 
 
 def test_supervisor_is_an_executable_of_the_package(project: Path) -> None:

@@ -291,3 +291,18 @@ def test_a_status_that_is_no_end_is_a_defect(status: int) -> None:
 
 def test_text_has_newlines_as_subprocess_has_them_and_no_decoding_errors() -> None:
     assert text_output(b"a\r\nb\rc\nd\xff") == "a\nb\nc\nd�"
+
+
+def test_programs_start_with_default_signals_whatever_the_host_program_does() -> None:
+    from callgate import VM
+
+    previous = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        with VM() as vm:
+            status = vm.run(["cat", "/proc/self/status"], check=True).stdout
+    finally:
+        signal.signal(signal.SIGUSR1, previous)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    masks = {line.split(":")[0]: int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn"))}
+    assert masks == {"SigBlk": 0, "SigIgn": 0}

@@ -211,10 +211,8 @@ def proper() -> None:
 def describes_itself() -> None:
     """Fails to launch, with what it was started with as the detail."""
     descriptors = sorted(int(name) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208
-    blocked = sorted(int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
     detail = repr({
         "environ": dict(os.environ), "sid": os.getsid(0) == os.getpid(), "fds": [fd for fd in descriptors if fd > 2][:2],
-        "blocked": blocked, "interrupt": signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL,
     })  # fmt: skip
     control_socket().sendall(encode(LaunchFailed(b"description", errno.EPROTO, detail.encode()), 0))
 

@@ -33,6 +33,7 @@ NOTIFIED = [
     frozenset({"network"}),
     frozenset({"childProcess"}),
     frozenset({"process"}),
+    frozenset({"setid"}),
     frozenset({"network", "process", "childProcess"}),
     frozenset({"fs.read", "fs.readdir"}),
     frozenset({"fs.write", "fs.truncate", "fs.rm", "fs.create_dir"}),
@@ -78,8 +79,18 @@ def test_what_is_always_allowed_is_provable_to_the_kernel(notified: frozenset[st
 
 def test_a_rule_without_a_question_left_is_provable_too() -> None:
     program = filter_program(frozenset())
-    for name in ("open", "openat", "fcntl", "prlimit64", "setpriority", "sched_setaffinity"):
+    for name in ("open", "openat", "creat", "chmod", "fchmod", "mknod", "fcntl", "prlimit64", "setpriority", "sched_setaffinity"):
         assert bpf.constant_answer(program, by_name[name].number) == RET_ALLOW, name
+
+
+def test_a_writable_host_directory_costs_nothing_but_where_a_mode_is_given() -> None:
+    without, program = filter_program(frozenset()), filter_program(frozenset({"setid"}))
+    looked_at = {
+        row.name for row in SYSCALLS if bpf.constant_answer(program, row.number) != bpf.constant_answer(without, row.number)
+    }
+    modes = {"creat", "mknod", "mknodat", "chmod", "fchmod", "fchmodat", "fchmodat2"}
+    assert looked_at == {"open", "openat", "openat2", *modes}
+    assert bpf.constant_answer(program, by_name["openat2"].number) == RET_USER_NOTIF
 
 
 @pytest.mark.parametrize("notified", NOTIFIED, ids=name_of)

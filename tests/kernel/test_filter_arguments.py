@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import termios
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, combinations, product
@@ -38,9 +39,16 @@ def with_garbage(values: Iterable[int]) -> list[int]:
     return [value + above for value in values for above in GARBAGE_ABOVE]
 
 
-def opened(notified: frozenset[str], flags: int) -> int:
-    """open(2): which operations of the policy the flags need."""
+def marks_setid(notified: frozenset[str], mode: int) -> bool:
+    """A mode that no file may get while a directory of the host is writable."""
+    return "setid" in notified and bool(mode & (stat.S_ISUID | stat.S_ISGID))
+
+
+def opened(notified: frozenset[str], flags: int, mode: int) -> int:
+    """open(2): which operations of the policy the flags need, and whether there is a mode at all."""
     flags = low(flags)
+    if flags & (os.O_CREAT | (os.O_TMPFILE & ~os.O_DIRECTORY)) and marks_setid(notified, mode):
+        return refused(errno.EPERM)
     needs: set[str] = set()
     if flags & os.O_PATH:
         needs.add("fs.stat")
@@ -60,12 +68,23 @@ def opened(notified: frozenset[str], flags: int) -> int:
     return RET_USER_NOTIF if needs & notified else RET_ALLOW
 
 
-def of_open(notified: frozenset[str], _path: int, flags: int, _mode: int) -> int:
-    return opened(notified, flags)
+def of_open(notified: frozenset[str], _path: int, flags: int, mode: int) -> int:
+    return opened(notified, flags, mode)
 
 
-def of_openat(notified: frozenset[str], _dirfd: int, _path: int, flags: int) -> int:
-    return opened(notified, flags)
+def of_openat(notified: frozenset[str], _dirfd: int, _path: int, flags: int, mode: int) -> int:
+    return opened(notified, flags, mode)
+
+
+def with_mode(position: int, *operations: str) -> Oracle:
+    """chmod(2), mknod(2), creat(2): the operations they are, and where the mode stands."""
+
+    def oracle(notified: frozenset[str], *arguments: int) -> int:
+        if marks_setid(notified, arguments[position]):
+            return refused(errno.EPERM)
+        return RET_USER_NOTIF if notified.intersection(operations) else RET_ALLOW
+
+    return oracle
 
 
 def of_fcntl(notified: frozenset[str], _fd: int, command: int, argument: int) -> int:
@@ -190,6 +209,11 @@ OPEN_BITS = (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_DIRECTORY, os.
 OPEN_FLAGS = [sum(set(chosen)) for size in range(9) for chosen in combinations(OPEN_BITS, size)]
 OPEN_FLAGS = sorted({flags & 0x7FFF_FFFF for flags in OPEN_FLAGS} | set(BOUNDARIES))
 
+# A mode is 16 bits wide; the register above them, and a file type in them, tell nothing about the two bits.
+MODES = with_garbage([0, 0o644, 0o755, 0o1777, 0o7777, 0o2755, 0o4755, 0o6755, *(1 << bit for bit in range(32))])
+MODES += [kind | mode for kind in (stat.S_IFREG, stat.S_IFIFO, stat.S_IFSOCK) for mode in (0o644, 0o2644, 0o4644, 0o7777)]
+OPEN_MODES = (0o1777, 0o2644, 0o4644, 0xFFFF_FFFF_0000_0000)
+
 MSG_FLAGS = with_garbage([0, socket.MSG_FASTOPEN, socket.MSG_DONTWAIT, socket.MSG_DONTWAIT | socket.MSG_FASTOPEN])
 LEVELS = [0, 1, 2, 6, 17, 41, 58, 132, 136, 255, 262, 263, 270, 282, 284, 2**31, 2**32 - 1, 2**32 + 1, 2**63 + 6]
 OPTIONS = [*range(135), 2**31, 2**32 - 1, 2**32 + 25, 2**63 + 36]
@@ -225,8 +249,15 @@ COMMANDS = with_garbage(
 
 # name -> what to expect, and the argument lists to try
 RULES: dict[str, tuple[Oracle, Arguments]] = {
-    "open": (of_open, [(7, flags, 0) for flags in OPEN_FLAGS]),
-    "openat": (of_openat, [(7, 7, flags) for flags in [*OPEN_FLAGS, *with_garbage([0, 1, 2, 3, 0o100])]]),
+    "open": (of_open, [(7, *both) for both in product(OPEN_FLAGS, OPEN_MODES)]),
+    "openat": (of_openat, [(7, 7, *both) for both in product([*OPEN_FLAGS, *with_garbage([0, 1, 2, 3, 0o100])], OPEN_MODES)]),
+    "creat": (with_mode(1, "fs.write", "fs.truncate"), [(7, mode) for mode in MODES]),
+    "mknod": (with_mode(1, "fs.write"), [(7, mode, 0) for mode in MODES]),
+    "mknodat": (with_mode(2, "fs.write"), [(7, 7, mode, 0) for mode in MODES]),
+    "chmod": (with_mode(1, "fs.chmod"), [(7, mode) for mode in MODES]),
+    "fchmod": (with_mode(1, "fs.chmod"), [(7, mode) for mode in MODES]),
+    "fchmodat": (with_mode(2, "fs.chmod"), [(7, 7, mode) for mode in MODES]),
+    "fchmodat2": (with_mode(2, "fs.chmod"), [(7, 7, mode, 0) for mode in MODES]),
     "fcntl": (of_fcntl, list(product([3], with_garbage([*range(20), *range(1020, 1045)]), BOUNDARIES))),
     "socket": (of_socket, list(product(FAMILIES, KINDS, PROTOCOLS))),
     "socketpair": (of_socketpair, [(family,) for family in with_garbage(range(50))]),
@@ -260,6 +291,7 @@ def combinations_for_open() -> Iterator[frozenset[str]]:
 
 
 OTHER_SETS = [(), ("network",), ("process",), ("fs.chmod",), ("fs.chmod", "process"), ("network", "fs.rm"), tuple(TRIGGERS)]
+OTHER_SETS += [("setid",), ("setid", "fs.chmod"), ("setid", "fs.write"), ("setid", "fs.truncate"), ("setid", "fs.stat", "fs.read")]
 PROGRAMS = {notified: filter_program(notified) for notified in map(frozenset, OTHER_SETS)}
 OPEN_PROGRAMS = PROGRAMS | {notified: filter_program(notified) for notified in combinations_for_open()}
 
@@ -286,6 +318,18 @@ def test_boundary_values_in_every_argument_decide_as_the_manual_pages_say(name: 
         for value in BOUNDARIES:
             wanted = expected(notified, *[value] * count)
             assert bpf.run(program, bpf.data(by_name[name].number, [value] * 6)) == wanted, (sorted(notified), value)
+
+
+@pytest.mark.parametrize("name", ["open", "openat"])
+def test_modes_decide_an_open_only_where_it_may_create(name: str) -> None:
+    oracle, _ = RULES[name]
+    ahead = (7,) * (name == "openat") + (7,)
+    program = PROGRAMS[frozenset({"setid"})]
+    making, opening = (os.O_CREAT, os.O_TMPFILE & ~os.O_DIRECTORY, os.O_CREAT | os.O_EXCL | os.O_RDWR), (0, os.O_RDWR, os.O_TRUNC)
+    for flags, mode in product((*making, *opening), MODES):
+        answer = bpf.run(program, bpf.data(by_name[name].number, (*ahead, flags, mode)))
+        assert answer == oracle(frozenset({"setid"}), *ahead, flags, mode)
+        assert (answer == refused(errno.EPERM)) == (flags in making and bool(mode & 0o6000)), (flags, mode)
 
 
 @pytest.mark.parametrize("command", [termios.TIOCSTI, termios.TIOCCONS, 0x541C, 0x4B46, 0x5606])

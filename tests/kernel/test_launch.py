@@ -208,22 +208,16 @@ def test_a_supervisor_that_will_not_go_is_killed(tmp_path: Path, plan: Plan, mon
         os.kill(pid, 0)
 
 
-def test_the_supervisor_starts_with_two_descriptors_no_environment_default_signals_and_a_session_of_its_own(
+def test_the_supervisor_starts_with_two_descriptors_no_environment_and_a_session_of_its_own(
     tmp_path: Path, plan: Plan
 ) -> None:
     program = fake_supervisor.executable(tmp_path, fake_supervisor.describes_itself)
-    previous = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
-    try:
-        with pytest.raises(InternalError, match="description") as failure:
-            Supervisor.start(plan, executable=program)
-    finally:
-        signal.signal(signal.SIGUSR1, previous)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+    with pytest.raises(InternalError, match="description") as failure:
+        Supervisor.start(plan, executable=program)
     described = str(failure.value)
     seen = ast.literal_eval(described[described.index("{") : described.rindex("}") + 1])
     seen["environ"].pop("LC_CTYPE", None)  # set by the interpreter that plays the supervisor
-    assert seen == {"environ": {}, "sid": True, "fds": [3, 4], "blocked": [], "interrupt": True}
+    assert seen == {"environ": {}, "sid": True, "fds": [3, 4]}
 
 
 _START_WITH_DESCRIPTORS_TAKEN = """

@@ -143,8 +143,27 @@ def test_a_read_only_mount_denies_writes_whatever_the_policy_says(tmp_path: Path
     assert {"fs.write", "fs.truncate", "fs.rm"} <= plan.notified
 
 
-def test_a_writable_mount_adds_no_rule_and_costs_no_notification(tmp_path: Path) -> None:
-    assert plan_of({"network": "allow"}, mounts=[Mount("/work", str(tmp_path), False)]).notified == set()
+def test_a_writable_mount_adds_no_rule_and_refuses_set_id_modes_alone(tmp_path: Path) -> None:
+    plan = plan_of({"network": "allow"}, mounts=[Mount("/work", str(tmp_path), False)])
+    assert plan.notified == {"setid"}
+    assert launch_of(plan).filter == build_filter(frozenset({"setid"}))
+    assert launch_of(plan).flags & LaunchFlag.NO_SETID
+    assert plan.policy.rules == plan_of({"network": "allow"}).policy.rules
+
+
+@pytest.mark.parametrize("modes", [(), (True,), (True, True)], ids=["no mount", "one", "two"])
+def test_set_id_modes_are_nobodys_business_without_a_writable_mount(tmp_path: Path, modes: tuple[bool, ...]) -> None:
+    plan = plan_of(mounts=[Mount(f"/work{number}", str(tmp_path), read_only) for number, read_only in enumerate(modes)])
+    assert "setid" not in plan.notified
+    assert not launch_of(plan).flags & LaunchFlag.NO_SETID
+
+
+@pytest.mark.parametrize("fs", ["allow", "deny"])
+def test_one_writable_mount_among_others_is_enough(tmp_path: Path, fs: str) -> None:
+    mounts = [Mount("/a", str(tmp_path), True), Mount("/b", str(tmp_path), False), Mount("/c", str(tmp_path), True)]
+    plan = plan_of({"network": "allow", "fs": fs}, mounts=mounts)
+    assert "setid" in plan.notified
+    assert launch_of(plan).flags & LaunchFlag.NO_SETID
 
 
 def test_a_sensitive_mount_needs_the_policys_leave(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from callgate import VM
 
 AT: Final = -100  # AT_FDCWD
-FOLLOW, NOFOLLOW, EMPTY_PATH, REMOVEDIR, EACCESS = 0x400, 0x100, 0x1000, 0x200, 0x200
+SYMLINK_FOLLOW, SYMLINK_NOFOLLOW, EMPTY_PATH, REMOVEDIR, EACCESS = 0x400, 0x100, 0x1000, 0x200, 0x200
+LONG_NAME: Final = "n" * 256  # one byte more than a name may have
 
 DRIVER: Final = Path(__file__).with_name("driver.py")
 IN_VM: Final = "/opt/driver.py"
@@ -158,8 +159,8 @@ def vm_with_tree(operation: str) -> Iterator[VM]:
         yield vm
 
 
-def refused(cases: Mapping[str, Case], operation: str) -> dict[str, Any]:
-    """The answers of each case about *operation* where that is refused; the tree must not have changed."""
+def refusals(cases: Mapping[str, Case], operation: str) -> dict[str, Any]:
+    """What the last step of each case about *operation* gives where that is refused; the tree must not have changed."""
     about = {name: one for name, one in cases.items() if one.judged_as == operation}
     assert about
     with vm_with_tree(operation) as vm:
@@ -168,7 +169,7 @@ def refused(cases: Mapping[str, Case], operation: str) -> dict[str, Any]:
         assert tree_of(vm, TREE) == before
         assert {denial.operation for denial in vm.denials} == {operation}
         assert all(denial.subject.startswith(TREE) for denial in vm.denials)
-    return {name: answer["steps"] for name, answer in zip(about, answers, strict=True)}
+    return {name: answer["steps"][-1] for name, answer in zip(about, answers, strict=True)}
 
 
 def operations(cases: Mapping[str, Case]) -> list[str]:

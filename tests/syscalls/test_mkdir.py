@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.syscalls.comparison import AT, Bad, Case, Comparison, Fd, case, operations, refused
+from tests.syscalls.comparison import AT, LONG_NAME, Bad, Case, Fd, case, refusals
+from tests.syscalls.conftest import Answers
 
 pytestmark = pytest.mark.vm
 
 O_RDONLY, O_DIRECTORY = 0, 0o200000
 S_IFREG, S_IFIFO, S_IFSOCK, S_IFCHR, S_IFBLK, S_IFDIR = 0o100000, 0o010000, 0o140000, 0o020000, 0o060000, 0o040000
-LONG = "n" * 256
 
 CASES: dict[str, Case] = {
     "makes a directory": case(("mkdir", "new", 0o777), judged_as="create_dir"),
@@ -35,8 +33,8 @@ CASES: dict[str, Case] = {
     "below a loop": case(("mkdir", "loop/new", 0o777)),
     "below a dangling link": case(("mkdir", "dangling/new", 0o777)),
     "below a directory that may not be searched": case(("mkdir", "closed/new", 0o777)),
-    "a name too long": case(("mkdir", LONG, 0o777)),
-    "a long name that just fits": case(("mkdir", LONG[:-1], 0o777), judged_as="create_dir"),
+    "a name too long": case(("mkdir", LONG_NAME, 0o777)),
+    "a long name that just fits": case(("mkdir", LONG_NAME[:-1], 0o777), judged_as="create_dir"),
     "a path too long": case(("mkdir", "./" * 2048 + "new", 0o777)),
     "a path that just fits": case(("mkdir", "./" * 2045 + "news", 0o777), judged_as="create_dir"),
     "an empty path": case(("mkdir", "", 0o777)),
@@ -72,17 +70,9 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.fixture(scope="module")
-def compared() -> Comparison:
-    return Comparison(CASES)
+def test_a_judged_call_is_the_hosts(answers: Answers) -> None:
+    assert answers.vm == answers.host
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_judged_call_is_the_hosts(compared: Comparison, name: str) -> None:
-    assert compared.vm[name] == compared.host[name]
-
-
-@pytest.mark.parametrize("operation", operations(CASES))
 def test_a_refused_call_is_eacces_and_changes_nothing(operation: str) -> None:
-    answers: dict[str, Any] = refused(CASES, operation)
-    assert {name: steps[-1] for name, steps in answers.items() if steps[-1] != "EACCES"} == {}
+    assert set(refusals(CASES, operation).values()) == {"EACCES"}

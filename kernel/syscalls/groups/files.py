@@ -8,15 +8,20 @@ from __future__ import annotations
 
 from errno import ENOSYS, EPERM
 
-from ..arguments.files import DescriptorControl, OpenFlags
+from ..arguments.files import DescriptorControl, FileMode, OpenFlags
 from ..decision import Errno
-from ..row import Syscall
+from ..row import SETID, Syscall
 
 OPENING = ("fs.read", "fs.readdir", "fs.write", "fs.truncate", "fs.stat")
 WATCHING = ("fs.read", "fs.readdir", "fs.stat")
+CREATING = ("fs.write", "fs.truncate")
+MAKING = ("fs.write",)
+MODE = ("fs.chmod",)
 
 NEW_NAME = "a new name may change what any operation on it is allowed"
 READ_ONLY = "works on a descriptor that is only open for reading"
+NO_SETID_BITS = "the kernel takes no set-user-ID or set-group-ID bit from its mode"
+NO_DEVICES = "devices need a capability that no guest has"
 MOUNT_API = "part of it works without a capability, and past the judged paths"
 AIO = "as on a kernel without CONFIG_AIO: it opens up more of the kernel than it gives"
 IO_URING = "works past every filter; callers fall back on plain calls"
@@ -24,7 +29,7 @@ IO_URING = "works past every filter; callers fall back on plain calls"
 ROWS = (
     Syscall(0, "read"),
     Syscall(1, "write"),
-    Syscall(2, "open", OPENING, "fs_open", OpenFlags(flags=1)),
+    Syscall(2, "open", OPENING, "fs_open", OpenFlags(flags=1, mode=2)),
     Syscall(3, "close"),
     Syscall(4, "stat", ("fs.stat",), "fs_stat"),
     Syscall(5, "fstat"),
@@ -49,21 +54,21 @@ ROWS = (
     Syscall(80, "chdir", ("fs.stat",), "fs_chdir"),
     Syscall(81, "fchdir"),
     Syscall(82, "rename", ("fs.*",), "fs_rename", why=NEW_NAME),
-    Syscall(83, "mkdir", ("fs.create_dir",), "fs_mkdir"),
+    Syscall(83, "mkdir", ("fs.create_dir",), "fs_mkdir", why=NO_SETID_BITS),
     Syscall(84, "rmdir", ("fs.rm",), "fs_unlink"),
-    Syscall(85, "creat", ("fs.write", "fs.truncate"), "fs_open", why="open for writing, creating and truncating"),
+    Syscall(85, "creat", CREATING, "fs_open", FileMode(mode=1, judged=CREATING), why="open for writing, creating and truncating"),
     Syscall(86, "link", ("fs.*",), "fs_link", why=NEW_NAME),
     Syscall(87, "unlink", ("fs.rm",), "fs_unlink"),
     Syscall(88, "symlink", ("fs.symlink",), "fs_symlink"),
     Syscall(89, "readlink", ("fs.readlink",), "fs_readlink"),
-    Syscall(90, "chmod", ("fs.chmod",), "fs_chmod"),
-    Syscall(91, "fchmod", ("fs.chmod",), "fs_fchmod", why=READ_ONLY),
+    Syscall(90, "chmod", MODE, "fs_chmod", FileMode(mode=1, judged=MODE)),
+    Syscall(91, "fchmod", MODE, "fs_fchmod", FileMode(mode=1, judged=MODE), why=READ_ONLY),
     Syscall(92, "chown", ("fs.write",), "fs_chown"),
     Syscall(93, "fchown", ("fs.write",), "fs_fchown", why=READ_ONLY),
     Syscall(94, "lchown", ("fs.write",), "fs_chown"),
     Syscall(95, "umask"),
     Syscall(132, "utime", ("fs.write",), "fs_utimes"),
-    Syscall(133, "mknod", ("fs.write",), "fs_mknod", why="devices need a capability that no guest has"),
+    Syscall(133, "mknod", MAKING, "fs_mknod", FileMode(mode=1, judged=MAKING), why=NO_DEVICES),
     Syscall(134, "uselib", otherwise=Errno(ENOSYS), why="obsolete"),
     Syscall(136, "ustat", otherwise=Errno(ENOSYS), why="obsolete"),
     Syscall(137, "statfs", ("fs.stat",), "fs_statfs"),
@@ -100,9 +105,9 @@ ROWS = (
     Syscall(253, "inotify_init", why="says nothing by itself: inotify_add_watch is what is judged"),
     Syscall(254, "inotify_add_watch", WATCHING, "fs_refused", why="tells the names in a directory, and when a file is touched"),
     Syscall(255, "inotify_rm_watch", why="says nothing by itself: inotify_add_watch is what is judged"),
-    Syscall(257, "openat", OPENING, "fs_open", OpenFlags(flags=2)),
-    Syscall(258, "mkdirat", ("fs.create_dir",), "fs_mkdir"),
-    Syscall(259, "mknodat", ("fs.write",), "fs_mknod", why="devices need a capability that no guest has"),
+    Syscall(257, "openat", OPENING, "fs_open", OpenFlags(flags=2, mode=3)),
+    Syscall(258, "mkdirat", ("fs.create_dir",), "fs_mkdir", why=NO_SETID_BITS),
+    Syscall(259, "mknodat", MAKING, "fs_mknod", FileMode(mode=2, judged=MAKING), why=NO_DEVICES),
     Syscall(260, "fchownat", ("fs.write",), "fs_chown"),
     Syscall(261, "futimesat", ("fs.write",), "fs_utimes"),
     Syscall(262, "newfstatat", ("fs.stat",), "fs_stat"),
@@ -111,7 +116,7 @@ ROWS = (
     Syscall(265, "linkat", ("fs.*",), "fs_link", why=NEW_NAME),
     Syscall(266, "symlinkat", ("fs.symlink",), "fs_symlink"),
     Syscall(267, "readlinkat", ("fs.readlink",), "fs_readlink"),
-    Syscall(268, "fchmodat", ("fs.chmod",), "fs_chmod"),
+    Syscall(268, "fchmodat", MODE, "fs_chmod", FileMode(mode=2, judged=MODE)),
     Syscall(269, "faccessat", ("fs.stat",), "fs_access"),
     Syscall(275, "splice"),
     Syscall(276, "tee"),
@@ -144,12 +149,12 @@ ROWS = (
     Syscall(432, "fsmount", ("fs.mount_sensitive",), "fs_mount", Errno(EPERM), why=MOUNT_API),
     Syscall(433, "fspick", ("fs.mount_sensitive",), "fs_mount", Errno(EPERM), why=MOUNT_API),
     Syscall(436, "close_range"),
-    Syscall(437, "openat2", OPENING, "fs_open", why="its flags are in memory, so any of them counts"),
+    Syscall(437, "openat2", (*OPENING, SETID), "fs_open", why="its flags and its mode are in memory, so any of them counts"),
     Syscall(439, "faccessat2", ("fs.stat",), "fs_access"),
     Syscall(442, "mount_setattr", ("fs.mount_sensitive",), "fs_mount", Errno(EPERM), why=MOUNT_API),
     Syscall(443, "quotactl_fd", otherwise=Errno(EPERM), why="the quotas of file systems are the host's business"),
     Syscall(451, "cachestat"),
-    Syscall(452, "fchmodat2", ("fs.chmod",), "fs_chmod"),
+    Syscall(452, "fchmodat2", MODE, "fs_chmod", FileMode(mode=2, judged=MODE)),
     Syscall(457, "statmount", otherwise=Errno(ENOSYS), why="callers fall back on /proc/self/mountinfo"),
     Syscall(458, "listmount", otherwise=Errno(ENOSYS), why="callers fall back on /proc/self/mountinfo"),
     Syscall(463, "setxattrat", ("fs.write",), "fs_xattr"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from callgate.kernel.syscalls.arguments.files import FileMode
 from callgate.kernel.syscalls.decision import ALLOW, NOTIFY, Outcome
 from callgate.kernel.syscalls.row import ANY_FS, FS_TRIGGERS, TRIGGERS, Syscall, complete_triggers
 from callgate.kernel.syscalls.table import GROUPS, SYSCALLS, by_name, by_number
@@ -54,10 +55,10 @@ def test_numbers_are_those_of_the_system_header() -> None:
     }
 
 
-def test_triggers_are_the_operations_of_the_fs_scope_and_the_other_enforced_scopes() -> None:
+def test_triggers_are_the_operations_of_the_fs_scope_the_other_enforced_scopes_and_setid() -> None:
     assert tuple(f"fs.{operation}" for operation in OPERATIONS["fs"]) == FS_TRIGGERS
     assert set(OPERATIONS) >= {"network", "childProcess", "process"}
-    assert {*FS_TRIGGERS, ANY_FS, "network", "childProcess", "process"} == TRIGGERS
+    assert {*FS_TRIGGERS, ANY_FS, "network", "childProcess", "process", "setid"} == TRIGGERS
 
 
 def test_a_handler_is_named_exactly_where_something_is_judged() -> None:
@@ -109,7 +110,7 @@ def test_a_call_without_a_judged_trigger_is_not_notified() -> None:
 
 def test_any_fs_trigger_stands_for_fs_as_a_whole() -> None:
     assert complete_triggers(frozenset({"fs.chmod", "network"})) == {"fs.chmod", "network", "fs.*"}
-    assert complete_triggers(frozenset({"network"})) == {"network"}
+    assert complete_triggers(frozenset({"network", "setid"})) == {"network", "setid"}
     assert complete_triggers(frozenset({"fs.*"})) == {"fs.*"}
 
 
@@ -121,7 +122,8 @@ def test_a_name_that_is_no_trigger_is_an_error(name: str) -> None:
 
 # The table of the contract (SPEC 3), every judged call of it: what a call is judged as, and the calls.
 CONTRACT = {
-    ("fs.read", "fs.readdir", "fs.write", "fs.truncate", "fs.stat"): "open openat openat2",
+    ("fs.read", "fs.readdir", "fs.write", "fs.truncate", "fs.stat"): "open openat",
+    ("fs.read", "fs.readdir", "fs.write", "fs.truncate", "fs.stat", "setid"): "openat2",
     ("fs.read", "fs.readdir", "fs.stat"): "inotify_add_watch",
     ("fs.read",): "getxattr lgetxattr listxattr llistxattr getxattrat listxattrat",
     ("fs.write", "fs.truncate"): "creat",
@@ -156,6 +158,14 @@ CONTRACT = {
 def test_calls_are_judged_as_the_contract_says() -> None:
     wanted = {name: frozenset(triggers) for triggers, names in CONTRACT.items() for name in names.split()}
     assert {row.name: frozenset(row.judged) for row in SYSCALLS if row.judged} == wanted
+
+
+def test_a_rule_on_a_mode_notifies_for_what_its_row_is_judged_as() -> None:
+    rows = [row for row in SYSCALLS if isinstance(row.otherwise, FileMode)]
+    assert rows
+    for row in rows:
+        assert isinstance(row.otherwise, FileMode)
+        assert row.otherwise.judged == row.judged, row.name
 
 
 @pytest.mark.parametrize("name", ["io_uring_setup", "clone3", "userfaultfd", "memfd_secret", "statmount", "listns"])

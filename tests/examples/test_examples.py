@@ -1,0 +1,88 @@
+"""Every example runs to its end and shows what it says: what works, what fails, and the messages of the refusals."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.vm, pytest.mark.usefixtures("leaves_nothing")]
+
+# For each example, in the order of its output: whether something worked or failed, and what is said about it.
+SHOWN = {
+    "server": [
+        ("failed", "EACCES: permission denied, tcp://127.0.0.1:8080: blocked by network.listen policy"),
+        ("failed", "EACCES: permission denied, tcp://192.0.2.1:80: blocked by network.http policy"),
+        ("worked", "hello from inside the VM"),
+        ("explain", "tcp://api.example.com:443: allowed by network.http policy"),
+        ("explain", "EACCES: permission denied, tcp://example.com:443: blocked by network.http policy"),
+        ("failed", "EACCES: permission denied, tcp://192.0.2.1:80: blocked by network.http policy"),
+    ],
+    "bind_policy": [
+        ("worked", "programs still start"),
+        ("failed", "EACCES: permission denied, read '/etc/hostname': blocked by fs.read policy"),
+        ("failed", "ls: cannot access '.': Permission denied"),
+        ("failed", "EACCES: permission denied, write '/home/agentos/new': blocked by fs.write policy"),
+    ],
+    "fs_rules": [
+        ("worked", "remember the milk"),
+        ("failed", "EACCES: permission denied, read '/home/agentos/vault/key': blocked by fs.read policy (rule 0)"),
+        ("failed", "ls: cannot access '/home/agentos/vault': Permission denied"),
+        ("failed", "EACCES: permission denied, rename '/home/agentos/vault': blocked by fs.rename policy (rule 0)"),
+        ("failed", "cat: alias: Permission denied"),
+        ("worked", "remember the milk"),
+        ("worked", "a,b"),
+        ("worked", "table.csv"),
+        ("failed", "EACCES: permission denied, read '/home/agentos/notes.txt': blocked by fs.read policy (the default)"),
+        ("failed", "EACCES: permission denied, rm '/home/agentos/data/table.csv': blocked by fs.rm policy (the default)"),
+        ("failed", "EACCES: permission denied, write '/home/agentos/data/table.csv': blocked by fs.write policy (the default)"),
+    ],
+    "allow_one_binding": [
+        ("worked", "'mail sent to team@example.com'"),
+        ("worked", "5"),
+        ("failed", "EACCES: permission denied, binding://send_mail: blocked by binding.invoke policy (the default)"),
+    ],
+    "combine": [
+        ("worked", "remember the milk"),
+        ("failed", "EACCES: permission denied, read '/home/agentos/vault/key': blocked by fs.read policy (rule 0)"),
+        ("failed", "EACCES: permission denied, tcp://192.0.2.1:80: blocked by network.http policy (the default)"),
+        ("worked", "5"),
+        ("failed", "EACCES: permission denied, binding://send_mail: blocked by binding.invoke policy (the default)"),
+    ],
+}
+
+
+def run(project: Path, module: str) -> str:
+    done = subprocess.run([sys.executable, "-m", module], cwd=project, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def outcomes(output: str) -> list[tuple[str, str]]:
+    """The outcomes shown, each with everything that is said about it."""
+    parts = re.split(r"^    (worked|failed|explain) +", output, flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_example_shows_what_is_allowed_and_what_is_refused(project: Path, name: str) -> None:
+    shown = outcomes(run(project, f"examples.permissions.{name}"))
+    assert [outcome for outcome, _ in shown] == [outcome for outcome, _ in SHOWN[name]]
+    for (outcome, text), (_, expected) in zip(shown, SHOWN[name], strict=True):
+        assert expected in text, outcome
+
+
+def test_every_example_has_its_expectations(project: Path) -> None:
+    assert {path.stem for path in (project / "examples" / "permissions").glob("*.py")} == set(SHOWN)
+
+
+def test_demo_runs_all_of_them_and_counts(project: Path) -> None:
+    output = run(project, "examples.demo")
+    for name in SHOWN:
+        assert f"examples/permissions/{name}.py" in output
+    expected = [outcome for outcomes_of_one in SHOWN.values() for outcome, _ in outcomes_of_one]
+    last = output.splitlines()[-1]
+    assert last.startswith(f"{expected.count('worked')} programs and calls worked; {expected.count('failed')} failed")
