@@ -15,7 +15,7 @@ NATIVE_SOURCES := $(wildcard kernel/native/*.c kernel/native/*.h kernel/native/*
 # Nothing is written into the clone: it may belong to somebody else.
 PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PY) -m pytest -p no:cacheprovider
 # Tests that start no VM have nothing to gain from a second pass under another user.
-PURE_TESTS := tests/architecture tests/scopes
+PURE_TESTS := tests/architecture tests/benchmarks tests/conformance tests/properties tests/scopes
 
 .PHONY: help demo test native lint clean
 

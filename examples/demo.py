@@ -1,6 +1,6 @@
 """Every example of examples/permissions in turn: real programs in VMs, and what each policy lets them do.
 
-    python -m examples.demo
+python -m examples.demo
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def run(vm: VM, command: str | Sequence[str], note: str = "") -> None:
     lines = [*result.stdout.splitlines(), *result.stderr.splitlines()[-1:]]
     _print(f"$ {note or words}", result.returncode == 0, lines, asked)
     if incidental:
-        print(f"             (while starting it was also refused {incidental} look{'s' if incidental > 1 else ''} around that it does without)")
+        looks = f"{incidental} look{'s' if incidental > 1 else ''}"
+        print(f"             (while starting it was also refused {looks} around that it can do without)")
 
 
 def split(denials: Sequence[Denial], command: str) -> tuple[list[Denial], int]:

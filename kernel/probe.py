@@ -189,7 +189,9 @@ def _cgroups() -> Finding:
     cost = "memory and process counts of a VM are bounded by rlimits and the tmpfs size alone, per process rather than in sum"
     own = _own_cgroup()
     if own is None:
-        return Finding("cgroups", "limited", "no cgroup v2 hierarchy with controllers", cost, "mount cgroup2 with its controllers")
+        return Finding(
+            "cgroups", "limited", "no cgroup v2 hierarchy with controllers", cost, "mount cgroup2 with its controllers"
+        )
     controllers = (own / "cgroup.controllers").read_text().split()
     if not {"memory", "pids"} <= set(controllers):
         found = f"controllers here: {' '.join(controllers) or 'none'}"

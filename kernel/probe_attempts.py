@@ -25,7 +25,10 @@ INSIDE = {
 }
 
 # Numbers by `uname -m`; the two calls have no wrapper in libc.
-NUMBERS = {"x86_64": {"seccomp": 317, "landlock_create_ruleset": 444}, "aarch64": {"seccomp": 277, "landlock_create_ruleset": 444}}
+NUMBERS = {
+    "x86_64": {"seccomp": 317, "landlock_create_ruleset": 444},
+    "aarch64": {"seccomp": 277, "landlock_create_ruleset": 444},
+}
 
 SECCOMP_SET_MODE_FILTER, SECCOMP_GET_ACTION_AVAIL = 1, 2
 SECCOMP_RET_USER_NOTIF, SECCOMP_RET_ALLOW = 0x7FC00000, 0x7FFF0000
@@ -91,7 +94,9 @@ def main() -> None:
     flags = ctypes.c_ulong(LANDLOCK_CREATE_RULESET_VERSION)
     report: dict[str, object] = {
         "ptrace": try_ptrace(),
-        "seccomp_notify": failure(call("seccomp", ctypes.c_long(SECCOMP_GET_ACTION_AVAIL), ctypes.c_ulong(0), ctypes.byref(notify))),
+        "seccomp_notify": failure(
+            call("seccomp", ctypes.c_long(SECCOMP_GET_ACTION_AVAIL), ctypes.c_ulong(0), ctypes.byref(notify))
+        ),
         "landlock_abi": max(0, call("landlock_create_ruleset", None, ctypes.c_size_t(0), flags)),
     }
     user = failure(libc.unshare(CLONE_NEWUSER))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from callgate import VM
 from callgate.scopes import Permissions
 from examples import report
@@ -23,7 +25,7 @@ def send_mail(to: str) -> str:
 
 
 def main() -> None:
-    bindings = {"add": add, "send_mail": send_mail}
+    bindings: dict[str, Callable[..., object]] = {"add": add, "send_mail": send_mail}
 
     report.title("Bindings registered and no policy for them: registering is the consent to call.", {})
     with VM(bindings=bindings) as vm:

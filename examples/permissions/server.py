@@ -26,6 +26,8 @@ with urllib.request.urlopen("http://127.0.0.1:8080/greeting.txt") as answer:
     print(answer.read().decode().strip())
 """
 
+CONNECT = ["python3", "-c", "import socket\nsocket.create_connection(('192.0.2.1', 80))"]
+
 
 def main() -> None:
     files = {"/home/agentos/greeting.txt": "hello from inside the VM"}
@@ -34,7 +36,7 @@ def main() -> None:
     report.title("No policy: the network is denied until it is granted.", {})
     with VM(files=files) as vm:
         report.run(vm, program, "python3: serve on 127.0.0.1:8080 and fetch a page from there")
-        report.run(vm, ["python3", "-c", "import socket\nsocket.create_connection(('192.0.2.1', 80))"], "python3: connect to 192.0.2.1:80")
+        report.run(vm, CONNECT, "python3: connect to 192.0.2.1:80")
 
     report.title("The network granted:", GRANT_NETWORK)
     with VM(GRANT_NETWORK, files=files) as vm:
@@ -44,7 +46,7 @@ def main() -> None:
     with VM(ALLOW_ONE_HOST) as vm:
         for subject in ("tcp://api.example.com:443", "tcp://example.com:443"):
             print(f"    explain  {vm.explain('network', 'http', subject).message}")
-        report.run(vm, ["python3", "-c", "import socket\nsocket.create_connection(('192.0.2.1', 80))"], "python3: connect to 192.0.2.1:80")
+        report.run(vm, CONNECT, "python3: connect to 192.0.2.1:80")
 
 
 if __name__ == "__main__":

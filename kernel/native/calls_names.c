@@ -27,7 +27,7 @@ static void done(struct cg_call *call, int result, struct cg_path *one, struct c
 
 /* The name to be made: judged, and answered unless it is free to be made. 0 = go on. */
 static int find_new(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, struct cg_path *path) {
-    fs_resolve_parent(call, target, path);
+    fs_resolve_parent(call, target, 0, path);
     if (path->text[0] == '\0' && path->error) cg_answer_error(call, path->error);
     else if (!fs_judge(call, target, operation, path)) {
     } else if (path->object >= 0) cg_answer_error(call, EEXIST);
@@ -39,7 +39,7 @@ static int find_new(struct cg_call *call, const struct cg_fs_target *target, uns
 
 /* The name to be removed or moved: there, and judged. */
 static int find_old(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, int no_name, struct cg_path *path) {
-    fs_resolve_parent(call, target, path);
+    fs_resolve_parent(call, target, 0, path);
     if (path->text[0] == '\0' && path->error) cg_answer_error(call, path->error);
     else if (!fs_judge(call, target, operation, path)) {
     } else if (path->error) cg_answer_error(call, path->error);
@@ -130,7 +130,7 @@ static void move_name(struct cg_call *call, const struct cg_fs_target *from, con
     }
     if (flags & RENAME_WHITEOUT) { cg_answer_error(call, EPERM); return; } /* makes a device */
     if (find_old(call, from, CG_FS_OP_RENAME, EBUSY, &old) != 0) return;
-    fs_resolve_parent(call, to, &new);
+    fs_resolve_parent(call, to, 0, &new);
     const bool replaces = new.object >= 0;
     const bool exchange = flags & RENAME_EXCHANGE;
     if (new.text[0] == '\0' && new.error) cg_answer_error(call, new.error);

@@ -162,7 +162,7 @@ static void bind_path(struct cg_call *call, const struct socket *socket, const s
     if (unix_target(call, address, &target) != 0) return;
     /* Between judging and binding no guest may make the text mean another place. */
     pthread_rwlock_wrlock(&call->vm->names);
-    fs_resolve_parent(call, &target, &path);
+    fs_resolve_parent(call, &target, 0, &path);
     if (path.text[0] == '\0' && path.error) cg_answer_error(call, path.error);
     else if (!fs_judge(call, &target, CG_FS_OP_WRITE, &path)) {
     } else if (path.object >= 0) cg_answer_error(call, EADDRINUSE);

@@ -48,17 +48,19 @@ static void unlock_names(struct cg_call *call, bool *locked) {
 
 static void do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_t flags, mode_t mode, uint64_t resolve, bool cloexec, bool create,
                     bool *locked) {
-    const unsigned links = resolve & RESOLVE_NO_SYMLINKS ? CG_RESOLVE_NO_LINKS : 0;
+    const unsigned how = (resolve & RESOLVE_NO_SYMLINKS ? CG_RESOLVE_NO_LINKS : 0) | (resolve & RESOLVE_NO_MAGICLINKS ? CG_RESOLVE_NO_MAGIC : 0) |
+                         (resolve & RESOLVE_BENEATH ? CG_RESOLVE_BENEATH : 0) | (resolve & RESOLVE_IN_ROOT ? CG_RESOLVE_IN_ROOT : 0) |
+                         (resolve & RESOLVE_NO_XDEV ? CG_RESOLVE_NO_XDEV : 0);
     struct cg_path path;
     for (int race = 0; race < RACES_MAX; race++) {
         struct stat st = {0};
         bool named = create;
-        if (create) fs_resolve_parent(call, target, &path);
+        if (create) fs_resolve_parent(call, target, how, &path);
         if (create && path.object >= 0 && fstat(path.object, &st) == 0 && S_ISLNK(st.st_mode) && !(flags & (O_EXCL | O_NOFOLLOW))) {
             cg_path_release(&path); /* creating follows a final link, a dangling one too */
             named = false;
         }
-        if (!named) fs_resolve(call, target, links | (flags & (O_NOFOLLOW) || (create && flags & O_EXCL) ? 0 : CG_RESOLVE_FOLLOW), &path);
+        if (!named) fs_resolve(call, target, how | (flags & (O_NOFOLLOW) || (create && flags & O_EXCL) ? 0 : CG_RESOLVE_FOLLOW), &path);
         const bool exists = path.object >= 0 && path.error == 0;
         if (exists && fstat(path.object, &st) != 0) { cg_answer_error(call, errno); break; }
         const bool creates = !exists && create && path.error == ENOENT && path.parent >= 0;
@@ -68,7 +70,6 @@ static void do_open(struct cg_call *call, const struct cg_fs_target *target, uin
         if (!exists && !creates) { cg_answer_error(call, path.error); break; }
         if (create && (strchr(path.name, '/') || (exists && S_ISDIR(st.st_mode) && !(flags & O_EXCL)))) { cg_answer_error(call, EISDIR); break; }
         if (exists && create && flags & O_EXCL) { cg_answer_error(call, EEXIST); break; }
-        if (resolve & RESOLVE_NO_MAGICLINKS && path.magic) { cg_answer_error(call, ELOOP); break; }
         if (exists && flags & O_PATH) { open_path_only(call, target, &path, st.st_mode, flags, cloexec); break; }
         if (exists && S_ISLNK(st.st_mode)) { cg_answer_error(call, ELOOP); break; }
 
@@ -154,11 +155,11 @@ void fs_open(struct cg_call *call) {
         return;
     }
     if (fs_target_read(call, dirfd, pointer, &target) != 0) return;
-    if (how.resolve & ~(uint64_t)(RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)) {
-        struct cg_path path;
-        fs_resolve(call, &target, CG_RESOLVE_FOLLOW, &path);
-        fs_refuse(call, &target, CG_FS_OP_READ, CG_RULE_UNSUPPORTED, &path, "openat2 with this RESOLVE flag is not supported");
-        cg_path_release(&path);
-    } else fs_do_open(call, &target, how.flags, (mode_t)how.mode, how.resolve, how.flags & O_CLOEXEC);
+    if (how.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) && target.base < 0) { /* an absolute path: what it is absolute to */
+        target.base = dirfd == AT_FDCWD ? cg_pin_cwd(call) : cg_pin_descriptor(call, dirfd);
+        if (target.base < 0) { cg_answer_error(call, -target.base); return; }
+    }
+    if ((how.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT)) == (RESOLVE_BENEATH | RESOLVE_IN_ROOT)) cg_answer_error(call, EINVAL);
+    else fs_do_open(call, &target, how.flags, (mode_t)how.mode, how.resolve, how.flags & O_CLOEXEC);
     fs_target_release(&target);
 }

@@ -54,14 +54,6 @@ static struct cg_self self_of(void *context) {
     return (struct cg_self){who.inner_tgid, who.inner_tid};
 }
 
-int fs_resolve(struct cg_call *call, const struct cg_fs_target *target, unsigned flags, struct cg_path *out) {
-    return cg_resolve(&call->vm->root, target->base, target->path, flags, self_of, call, out);
-}
-
-int fs_resolve_parent(struct cg_call *call, const struct cg_fs_target *target, struct cg_path *out) {
-    return cg_resolve_parent(&call->vm->root, target->base, target->path, self_of, call, out);
-}
-
 bool fs_would_allow(struct cg_call *call, unsigned operation, const char *text, size_t length) {
     return call->unchecked || cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, text, length, NULL) == 1;
 }
@@ -75,6 +67,28 @@ static bool own_proc(struct cg_call *call, unsigned operation, const char *text)
     if (end == text + 6 || (*end != '/' && *end != '\0')) return false;
     const struct cg_self self = self_of(call);
     return pid > 0 && (pid == self.tgid || pid == self.tid);
+}
+
+/* Whether the caller may be told that a name it only passes through exists. */
+static int may_pass(void *context, const char *text, size_t length) {
+    struct cg_call *call = context;
+    return fs_would_allow(call, CG_FS_OP_STAT, text, length) || own_proc(call, CG_FS_OP_STAT, text);
+}
+
+/* Where everything may be looked at the way need not be judged, and the kernel's own look-up will do. */
+static struct cg_resolver resolver(struct cg_call *call) {
+    const bool judged = !call->unchecked && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_FS, CG_FS_OP_STAT) != 1;
+    return (struct cg_resolver){.context = call, .self = self_of, .traverse = judged ? may_pass : NULL};
+}
+
+int fs_resolve(struct cg_call *call, const struct cg_fs_target *target, unsigned flags, struct cg_path *out) {
+    const struct cg_resolver who = resolver(call);
+    return cg_resolve(&call->vm->root, target->base, target->path, flags, &who, out);
+}
+
+int fs_resolve_parent(struct cg_call *call, const struct cg_fs_target *target, unsigned flags, struct cg_path *out) {
+    const struct cg_resolver who = resolver(call);
+    return cg_resolve_parent(&call->vm->root, target->base, target->path, flags, &who, out);
 }
 
 /* Entries of /proc that show the namespaces of whoever opens them: on behalf, the host's. Not performed, except those that are the same everywhere. */
@@ -109,6 +123,7 @@ void fs_refuse(struct cg_call *call, const struct cg_fs_target *target, unsigned
 bool fs_judge(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, const struct cg_path *path) {
     int32_t rule = CG_RULE_DEFAULT;
     if (call->unchecked) return true;
+    if (path->refused) operation = CG_FS_OP_STAT; /* on the way */
     if (path->text[0] != '/' && path->object >= 0) return true; /* a pipe, a socket: a descriptor the caller already has */
     if (cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, path->text, path->length, &rule) == 1) {
         if (!shows_opener(path->text)) return true;

@@ -16,7 +16,7 @@ void fs_target_set(struct cg_fs_target *, const char *path);               /* vm
 void fs_target_release(struct cg_fs_target *);
 
 int fs_resolve(struct cg_call *, const struct cg_fs_target *, unsigned flags, struct cg_path *);
-int fs_resolve_parent(struct cg_call *, const struct cg_fs_target *, struct cg_path *);
+int fs_resolve_parent(struct cg_call *, const struct cg_fs_target *, unsigned flags, struct cg_path *);
 /* Judge one operation on a resolved path; a refusal is recorded and answered. True = allowed. */
 bool fs_judge(struct cg_call *, const struct cg_fs_target *, unsigned operation, const struct cg_path *);
 bool fs_would_allow(struct cg_call *, unsigned operation, const char *text, size_t length); /* no record, no answer */

@@ -2,7 +2,8 @@
  *
  * The kernel resolves: one openat2 with RESOLVE_IN_ROOT (absolute paths) or RESOLVE_BENEATH (relative ones), and the path of what was opened is
  * read back from the descriptor. Only where that cannot be exact (a path through /proc/self or another descriptor link, a relative path that leaves
- * its base, a name that does not exist, a rename storm) the components are walked one by one, each on a pinned descriptor.
+ * its base, a name that does not exist, a rename storm, openat2's own restrictions), or where the way itself has to be judged (through "..", by symbolic
+ * links), the components are walked one by one, each on a pinned descriptor.
  *
  * The resolving process lives outside the VM. ".." at the VM's root stays there because that root is the root of its mount
  * namespace (pivot_root), and an absolute symbolic link is never followed by the kernel on our behalf except under RESOLVE_IN_ROOT.
@@ -20,6 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -69,7 +71,7 @@ void cg_path_release(struct cg_path *path) {
 
 static void clear(struct cg_path *out) {
     out->object = out->parent = -1;
-    out->error = out->magic = 0;
+    out->error = out->magic = out->refused = 0;
     out->name[0] = out->text[0] = '\0';
     out->length = 0;
 }
@@ -121,127 +123,237 @@ static pid_t proc_owner(const struct cg_root *root, int fd) {
     return end != text + 6 && (*end == '/' || *end == '\0') && pid > 0 ? (pid_t)pid : 0;
 }
 
-/* The walk, component by component. With `want_parent` the last component is not followed and out->parent is set. */
-static int walk(const struct cg_root *root, int base, const char *path, unsigned flags, int want_parent, cg_self_fn self, void *context,
-                struct cg_path *out) {
-    char *rest = malloc(2 * PATH_MAX + 2), *next_rest = malloc(2 * PATH_MAX + 2);
-    int here = -1, links = 0;
-    if (!rest || !next_rest) { out->error = ENOMEM; goto out; }
-    size_t size = strlen(path);
-    if (size >= PATH_MAX) { out->error = ENAMETOOLONG; goto out; }
-    memcpy(rest, path, size + 1);
-    here = fcntl(rest[0] == '/' || base < 0 ? root->top : base, F_DUPFD_CLOEXEC, 0);
-    if (here < 0) { out->error = errno; goto out; }
-
-    const char *at = rest;
-    for (;;) {
+/* Does "a/b/../c" name ".." anywhere? */
+static int goes_up(const char *path) {
+    for (const char *at = path; *at; at += strcspn(at, "/")) {
         while (*at == '/') at++;
-        if (*at == '\0') { /* nothing left: here is the object */
-            out->object = here, here = -1;
-            finish(root, out);
-            goto out;
-        }
-        size_t part = strcspn(at, "/");
-        if (part > NAME_MAX) { would_be(root, here, at, out); out->error = ENAMETOOLONG; goto out; }
-        char name[NAME_MAX + 1];
-        memcpy(name, at, part);
-        name[part] = '\0';
-        const char *after = at + part;
-        while (*after == '/') after++;
-        const int last = *after == '\0', slash = at[part] == '/';
+        if (at[0] == '.' && at[1] == '.' && (at[2] == '/' || at[2] == '\0')) return 1;
+    }
+    return 0;
+}
 
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-            int fd = openat(here, name, O_PATH | O_DIRECTORY | O_CLOEXEC);
-            if (fd < 0) { out->error = errno; would_be(root, here, at, out); goto out; }
-            close(here), here = fd, at = after;
-            continue;
-        }
-        const int proc = is_proc(here);
-        char link[PATH_MAX];
-        ssize_t link_length = -1;
-        int entry = -1;
-        struct stat st;
-        if (proc && (strcmp(name, "self") == 0 || strcmp(name, "thread-self") == 0) && fstat(here, &st) == 0 && st.st_ino == PROC_ROOT_INODE) {
-            /* The kernel would answer for the resolving process, which the VM's /proc does not know. */
-            struct cg_self me = self ? self(context) : (struct cg_self){0, 0};
-            if (me.tgid == 0) { out->error = ENOENT; would_be(root, here, at, out); goto out; }
-            link_length = name[0] == 's' ? snprintf(link, sizeof link, "%d", me.tgid) : snprintf(link, sizeof link, "%d/task/%d", me.tgid, me.tid);
-            if (last && !slash && (want_parent || !(flags & CG_RESOLVE_FOLLOW))) {
-                entry = openat(here, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-                link_length = -1;
-            }
-        }
-        if (link_length < 0 && entry < 0) entry = openat(here, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-        if (link_length < 0 && entry < 0) {
-            out->error = errno;
-            would_be(root, here, at, out);
-            if (last && out->error == ENOENT) {
-                out->parent = here, here = -1;
-                snprintf(out->name, sizeof out->name, "%s%s", name, slash ? "/" : "");
-            }
-            goto out;
-        }
-        if (entry >= 0) {
-            if (fstat(entry, &st) != 0) { out->error = errno; close(entry); would_be(root, here, at, out); goto out; }
-            const int stop = last && (want_parent || (!(flags & CG_RESOLVE_FOLLOW) && !slash));
-            if (stop || !S_ISLNK(st.st_mode)) {
-                if (last) {
-                    out->object = entry;
-                    if (!out->magic) snprintf(out->name, sizeof out->name, "%s%s", name, slash ? "/" : "");
-                    if (finish(root, out) == 0 && slash && !want_parent && !S_ISDIR(st.st_mode)) out->error = ENOTDIR;
-                    out->parent = here, here = -1;
-                    goto out;
-                }
-                close(here), here = entry, at = after;
-                continue;
-            }
-            if (flags & CG_RESOLVE_NO_LINKS) { out->error = ELOOP; close(entry); would_be(root, here, at, out); goto out; }
-            link_length = readlinkat(entry, "", link, sizeof link - 1);
-            if (link_length < 0) { out->error = errno; close(entry); would_be(root, here, at, out); goto out; }
-            pid_t owner = proc ? proc_owner(root, here) : 0;
-            if (owner) {
-                /* A descriptor link: it names an object, not a path. Only the caller's own are followed. */
-                struct cg_self me = self ? self(context) : (struct cg_self){0, 0};
-                close(entry);
-                if (owner != me.tgid && owner != me.tid) { out->error = EACCES; would_be(root, here, at, out); goto out; }
-                int fd = openat(here, name, O_PATH | O_CLOEXEC);
-                if (fd < 0) { out->error = errno; would_be(root, here, at, out); goto out; }
-                out->magic = 1;
-                close(here), here = fd, at = after;
-                if (last) {
-                    out->object = here, here = -1;
-                    finish(root, out);
-                    if (slash && fstat(out->object, &st) == 0 && !S_ISDIR(st.st_mode)) out->error = ENOTDIR;
-                    goto out;
-                }
-                continue;
-            }
-            close(entry);
-        }
-        if (++links > LINKS_MAX) { out->error = ELOOP; would_be(root, here, at, out); goto out; }
-        link[link_length] = '\0';
-        if (link_length == 0) { out->error = ENOENT; would_be(root, here, at, out); goto out; }
-        const size_t tail = strlen(after);
-        if ((size_t)link_length + 1 + tail >= 2 * PATH_MAX) { out->error = ENAMETOOLONG; would_be(root, here, at, out); goto out; }
-        memcpy(next_rest, link, (size_t)link_length);
-        size_t n = (size_t)link_length;
-        if (!last || slash) next_rest[n++] = '/';
-        memcpy(next_rest + n, after, tail + 1);
-        char *swap = rest;
-        rest = next_rest, next_rest = swap, at = rest;
-        if (link[0] == '/') {
-            int fd = fcntl(root->top, F_DUPFD_CLOEXEC, 0);
-            if (fd < 0) { out->error = errno; goto out; }
-            close(here), here = fd;
+struct place { dev_t device; ino_t inode; uint64_t mount; };
+
+static int place_of(int fd, struct place *to) {
+    struct statx st;
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_MNT_ID, &st) != 0) return -1;
+    *to = (struct place){makedev(st.stx_dev_major, st.stx_dev_minor), st.stx_ino, st.stx_mnt_id};
+    return 0;
+}
+
+struct walk {
+    const struct cg_root *root;
+    const struct cg_resolver *who;
+    struct cg_path *out;
+    unsigned flags;
+    int here;            /* the directory the walk has come to */
+    int floor;           /* what BENEATH and IN_ROOT do not leave, and where absolute links of IN_ROOT lead; not closed */
+    int depth;           /* named components since the start: going up from those is judged */
+    int links;           /* symbolic links followed */
+    struct place start;  /* for BENEATH, IN_ROOT and NO_XDEV */
+};
+
+static void stop(struct walk *walk, int error, const char *rest) {
+    walk->out->error = error;
+    would_be(walk->root, walk->here, rest, walk->out);
+}
+
+/* 0, or the walk ends here because the asker may not be told about `name` below here ("" = here itself). */
+static int judge_traversal(struct walk *walk, const char *name) {
+    if (!walk->who->traverse) return 0;
+    would_be(walk->root, walk->here, name, walk->out);
+    if (walk->who->traverse(walk->who->context, walk->out->text, walk->out->length)) return 0;
+    walk->out->refused = 1;
+    walk->out->error = EACCES;
+    return -1;
+}
+
+/* A name that the kernel would fail on: said as it is, unless the rest goes up again, when the errno would tell what is there. */
+static void fail_at(struct walk *walk, int error, const char *at, const char *name, const char *after) {
+    if (goes_up(after) && judge_traversal(walk, name) != 0) return;
+    stop(walk, error, at);
+}
+
+static int step_to(struct walk *walk, int fd, const char *at) {
+    struct place place;
+    if (walk->flags & CG_RESOLVE_NO_XDEV && (place_of(fd, &place) != 0 || place.mount != walk->start.mount)) {
+        close(fd);
+        stop(walk, EXDEV, at);
+        return -1;
+    }
+    close(walk->here);
+    walk->here = fd;
+    return 0;
+}
+
+static int go_up(struct walk *walk, const char *at) {
+    struct place place;
+    if (walk->flags & (CG_RESOLVE_BENEATH | CG_RESOLVE_IN_ROOT)) {
+        if (place_of(walk->here, &place) != 0) { stop(walk, errno, at); return -1; }
+        if (place.device == walk->start.device && place.inode == walk->start.inode && place.mount == walk->start.mount) {
+            if (walk->flags & CG_RESOLVE_IN_ROOT) return 0;
+            stop(walk, EXDEV, at);
+            return -1;
         }
     }
-out:
-    if (here >= 0) close(here);
-    free(rest), free(next_rest);
+    if (walk->depth > 0) {
+        walk->depth--;
+        if (judge_traversal(walk, "") != 0) return -1;
+    }
+    int fd = openat(walk->here, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) { stop(walk, errno, at); return -1; }
+    return step_to(walk, fd, at);
+}
+
+/* What a link in /proc leads to, which names an object and not a path: only the caller's own are followed. -1: the walk ends. */
+static int follow_magic(struct walk *walk, pid_t owner, const char *name, const char *at) {
+    const struct cg_self me = walk->who->self ? walk->who->self(walk->who->context) : (struct cg_self){0, 0};
+    int error = 0, fd = -1;
+    if (walk->flags & (CG_RESOLVE_BENEATH | CG_RESOLVE_IN_ROOT)) error = EXDEV;
+    if (walk->flags & (CG_RESOLVE_NO_LINKS | CG_RESOLVE_NO_MAGIC)) error = ELOOP;
+    if (!error && owner != me.tgid && owner != me.tid) error = EACCES;
+    if (!error && (fd = openat(walk->here, name, O_PATH | O_CLOEXEC)) < 0) error = errno;
+    if (error) { stop(walk, error, at); return -1; }
+    walk->out->magic = 1;
+    walk->depth = 0;
+    return step_to(walk, fd, at);
+}
+
+/* The text of the symbolic link `name`, already pinned as `entry`, or of /proc/self (entry -1). Its length, or -1. */
+static ssize_t link_text(struct walk *walk, int entry, const char *name, char *to, size_t size) {
+    if (entry >= 0) return readlinkat(entry, "", to, size);
+    const struct cg_self me = walk->who->self ? walk->who->self(walk->who->context) : (struct cg_self){0, 0};
+    if (me.tgid == 0) { errno = ENOENT; return -1; }
+    return strcmp(name, "self") == 0 ? snprintf(to, size, "%d", me.tgid) : snprintf(to, size, "%d/task/%d", me.tgid, me.tid);
+}
+
+static int is_proc_root(int fd) {
+    struct stat st;
+    return fstat(fd, &st) == 0 && st.st_ino == PROC_ROOT_INODE;
+}
+
+/* Take one component. 1: go on with *rest; 0: the walk is over and out is filled. */
+static int take_component(struct walk *walk, char **rest, char **spare, const char *at, int want_parent) {
+    struct cg_path *out = walk->out;
+    char name[NAME_MAX + 1], link[PATH_MAX];
+    const size_t part = strcspn(at, "/");
+    if (part > NAME_MAX) { stop(walk, ENAMETOOLONG, at); return 0; }
+    memcpy(name, at, part);
+    name[part] = '\0';
+    const char *after = at + part;
+    while (*after == '/') after++;
+    const int last = *after == '\0', slash = at[part] == '/';
+    const size_t tail = strlen(after);
+
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
+        struct stat st;
+        if (fstat(walk->here, &st) == 0 && !S_ISDIR(st.st_mode)) {
+            if (name[1] == '.' && judge_traversal(walk, "") != 0) return 0;
+            stop(walk, ENOTDIR, at);
+            return 0;
+        }
+        if (name[1] == '.' && go_up(walk, at) != 0) return 0;
+        memmove(*rest, after, tail + 1);
+        return 1;
+    }
+    const int proc = is_proc(walk->here);
+    /* /proc/self: the kernel would answer for the resolving process, which the VM's /proc does not know. */
+    const int self = proc && (strcmp(name, "self") == 0 || strcmp(name, "thread-self") == 0) && is_proc_root(walk->here);
+    const int keep = last && (want_parent || (!(walk->flags & CG_RESOLVE_FOLLOW) && !slash)); /* a final link is the object */
+    int entry = -1;
+    struct stat st = {.st_mode = S_IFLNK};
+    if (!self || keep) {
+        entry = openat(walk->here, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (entry < 0 || fstat(entry, &st) != 0) {
+            const int error = errno;
+            if (entry >= 0) close(entry);
+            fail_at(walk, error, at, name, after);
+            if (last && error == ENOENT && !out->refused) {
+                out->parent = walk->here, walk->here = -1;
+                snprintf(out->name, sizeof out->name, "%s%s", name, slash ? "/" : "");
+            }
+            return 0;
+        }
+    }
+    if (keep || !S_ISLNK(st.st_mode)) {
+        struct place place;
+        if (last && walk->flags & CG_RESOLVE_NO_XDEV && (place_of(entry, &place) != 0 || place.mount != walk->start.mount)) {
+            close(entry);
+            stop(walk, EXDEV, at);
+            return 0;
+        }
+        if (!last) {
+            walk->depth++;
+            if (step_to(walk, entry, at) != 0) return 0;
+            memmove(*rest, after, tail + 1);
+            return 1;
+        }
+        out->object = entry;
+        snprintf(out->name, sizeof out->name, "%s%s", name, slash ? "/" : "");
+        if (finish(walk->root, out) == 0 && slash && !want_parent && !S_ISDIR(st.st_mode)) out->error = ENOTDIR;
+        out->parent = walk->here, walk->here = -1;
+        return 0;
+    }
+    const pid_t owner = proc && !self ? proc_owner(walk->root, walk->here) : 0;
+    if (owner) {
+        close(entry);
+        if (follow_magic(walk, owner, name, at) != 0) return 0;
+        memmove(*rest, after, tail + 1);
+        if (!last) return 1;
+        out->object = walk->here, walk->here = -1;
+        if (finish(walk->root, out) == 0 && slash && fstat(out->object, &st) == 0 && !S_ISDIR(st.st_mode)) out->error = ENOTDIR;
+        return 0;
+    }
+    const ssize_t length = walk->flags & CG_RESOLVE_NO_LINKS || ++walk->links > LINKS_MAX ? (errno = ELOOP, -1) : link_text(walk, entry, name, link, sizeof link - 1);
+    const int error = length < 0 ? errno : length == 0 ? ENOENT : (size_t)length + 1 + tail >= 2 * PATH_MAX ? ENAMETOOLONG : 0;
+    if (entry >= 0) close(entry);
+    if (error) { fail_at(walk, error, at, name, after); return 0; }
+    memcpy(*spare, link, (size_t)length);
+    size_t n = (size_t)length;
+    if (!last || slash) (*spare)[n++] = '/';
+    memcpy(*spare + n, after, tail + 1);
+    char *swap = *rest;
+    *rest = *spare, *spare = swap;
+    if (link[0] != '/') return 1;
+    if (walk->flags & CG_RESOLVE_BENEATH) { stop(walk, EXDEV, at); return 0; }
+    int fd = fcntl(walk->flags & CG_RESOLVE_IN_ROOT ? walk->floor : walk->root->top, F_DUPFD_CLOEXEC, 0);
+    if (fd < 0) { stop(walk, errno, at); return 0; }
+    walk->depth = 0;
+    return step_to(walk, fd, at) == 0;
+}
+
+/* The walk, component by component. With `want_parent` the last component is not followed and out->parent is set. */
+static int walk_path(const struct cg_root *root, int base, const char *path, unsigned flags, int want_parent, const struct cg_resolver *who,
+                     struct cg_path *out) {
+    static const struct cg_resolver nobody;
+    const size_t size = strlen(path), room = 2 * PATH_MAX + 2;
+    const int start = (path[0] == '/' && !(flags & CG_RESOLVE_IN_ROOT)) || base < 0 ? root->top : base;
+    struct walk walk = {.root = root, .who = who ? who : &nobody, .out = out, .flags = flags, .here = -1, .floor = start};
+    clear(out);
+    if (size >= PATH_MAX) return out->error = ENAMETOOLONG;
+    char *rest = malloc(room), *spare = malloc(room);
+    if (!rest || !spare) out->error = ENOMEM;
+    else if (path[0] == '/' && flags & CG_RESOLVE_BENEATH) out->error = EXDEV;
+    else if ((walk.here = fcntl(start, F_DUPFD_CLOEXEC, 0)) < 0) out->error = errno;
+    else if (flags & (CG_RESOLVE_BENEATH | CG_RESOLVE_IN_ROOT | CG_RESOLVE_NO_XDEV) && place_of(walk.here, &walk.start) != 0) out->error = errno;
+    if (!out->error) {
+        memcpy(rest, path, size + 1);
+        for (;;) {
+            const char *at = rest + strspn(rest, "/");
+            if (*at == '\0') { /* nothing left: here is the object */
+                out->object = walk.here, walk.here = -1;
+                finish(root, out);
+                break;
+            }
+            if (!take_component(&walk, &rest, &spare, at, want_parent)) break;
+        }
+    } else if (walk.here >= 0) would_be(root, walk.here, path, out);
+    if (walk.here >= 0) close(walk.here);
+    free(rest), free(spare);
     return out->error;
 }
 
-int cg_resolve(const struct cg_root *root, int base, const char *path, unsigned flags, cg_self_fn self, void *context, struct cg_path *out) {
+int cg_resolve(const struct cg_root *root, int base, const char *path, unsigned flags, const struct cg_resolver *who, struct cg_path *out) {
     clear(out);
     if (path[0] == '\0') {
         if (!(flags & CG_RESOLVE_EMPTY)) return out->error = ENOENT;
@@ -249,17 +361,19 @@ int cg_resolve(const struct cg_root *root, int base, const char *path, unsigned 
         if (out->object < 0) return out->error = errno;
         return finish(root, out);
     }
+    const int judged = who && who->traverse;
+    if (flags & (CG_RESOLVE_BENEATH | CG_RESOLVE_IN_ROOT | CG_RESOLVE_NO_XDEV | CG_RESOLVE_NO_LINKS) || (judged && goes_up(path)))
+        return walk_path(root, base, path, flags, 0, who, out);
     const uint64_t open_flags = O_PATH | (flags & CG_RESOLVE_FOLLOW ? 0 : O_NOFOLLOW);
-    const uint64_t links = flags & CG_RESOLVE_NO_LINKS ? RESOLVE_NO_SYMLINKS : 0;
-    if (path[0] == '/' || base < 0)
-        out->object = open_at(root->top, path, open_flags, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | links);
-    else
-        out->object = open_at(base, path, open_flags, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | links);
+    /* A link's text may hold "..": where the way is judged, links are walked. */
+    const uint64_t resolve = RESOLVE_NO_MAGICLINKS | (judged ? RESOLVE_NO_SYMLINKS : 0);
+    if (path[0] == '/' || base < 0) out->object = open_at(root->top, path, open_flags, RESOLVE_IN_ROOT | resolve);
+    else out->object = open_at(base, path, open_flags, RESOLVE_BENEATH | resolve);
     if (out->object >= 0) return finish(root, out);
-    return walk(root, base, path, flags, 0, self, context, out);
+    return walk_path(root, base, path, flags, 0, who, out);
 }
 
-int cg_resolve_parent(const struct cg_root *root, int base, const char *path, cg_self_fn self, void *context, struct cg_path *out) {
+int cg_resolve_parent(const struct cg_root *root, int base, const char *path, unsigned flags, const struct cg_resolver *who, struct cg_path *out) {
     clear(out);
     if (path[0] == '\0') return out->error = ENOENT;
     size_t end = strlen(path);
@@ -269,25 +383,18 @@ int cg_resolve_parent(const struct cg_root *root, int base, const char *path, cg
     size_t start = end;
     while (start > 0 && path[start - 1] != '/') start--;
     const size_t part = end - start;
-    if (part > NAME_MAX) {
-        walk(root, base, path, 0, 1, self, context, out);
-        return out->error ? out->error : (out->error = ENAMETOOLONG);
-    }
-    if (part == 0 || (part == 1 && path[start] == '.') || (part == 2 && path[start] == '.' && path[start + 1] == '.')) {
-        cg_resolve(root, base, path, CG_RESOLVE_FOLLOW, self, context, out);
-        return out->error;
-    }
+    if (part == 0 || (part == 1 && path[start] == '.') || (part == 2 && path[start] == '.' && path[start + 1] == '.'))
+        return cg_resolve(root, base, path, flags | CG_RESOLVE_FOLLOW, who, out);
+    const int judged = who && who->traverse;
     char head[PATH_MAX];
     memcpy(head, path, start);
     head[start] = '\0';
-    if (start == 0) {
-        out->parent = fcntl(base < 0 ? root->top : base, F_DUPFD_CLOEXEC, 0);
-    } else if (path[0] == '/' || base < 0) {
-        out->parent = open_at(root->top, head, O_PATH | O_DIRECTORY, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
-    } else {
-        out->parent = open_at(base, head, O_PATH | O_DIRECTORY, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS);
-    }
-    if (out->parent < 0) return walk(root, base, path, 0, 1, self, context, out);
+    const uint64_t resolve = RESOLVE_NO_MAGICLINKS | (judged ? RESOLVE_NO_SYMLINKS : 0);
+    if (part > NAME_MAX || flags || (judged && goes_up(head))) out->parent = -1;
+    else if (start == 0) out->parent = fcntl(base < 0 ? root->top : base, F_DUPFD_CLOEXEC, 0);
+    else if (path[0] == '/' || base < 0) out->parent = open_at(root->top, head, O_PATH | O_DIRECTORY, RESOLVE_IN_ROOT | resolve);
+    else out->parent = open_at(base, head, O_PATH | O_DIRECTORY, RESOLVE_BENEATH | resolve);
+    if (out->parent < 0) return walk_path(root, base, path, flags, 1, who, out);
     memcpy(out->name, path + start, part);
     out->name[part] = '\0';
     out->object = openat(out->parent, out->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);

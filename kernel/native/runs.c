@@ -94,7 +94,7 @@ static int append(struct strings *to, const void *from, size_t length) {
 static int executable(struct cg_vm *vm, int cwd, const char *path) {
     struct cg_path found;
     struct stat st;
-    int error = cg_resolve(&vm->root, cwd, path, CG_RESOLVE_FOLLOW, NULL, NULL, &found);
+    int error = cg_resolve(&vm->root, cwd, path, CG_RESOLVE_FOLLOW, NULL, &found);
     if (error == 0 && fstat(found.object, &st) != 0) error = errno;
     if (error == 0 && !S_ISREG(st.st_mode)) error = EACCES;
     if (error == 0 && syscall(SYS_faccessat2, found.object, "", X_OK, AT_EMPTY_PATH | AT_EACCESS) != 0) error = errno;
@@ -192,7 +192,7 @@ int cg_run_start(struct cg_vm *vm, uint32_t request, struct cg_reader *payload, 
     pthread_mutex_unlock(&vm->runs_lock);
     cg_reply(vm, request, 0, run->number, NULL, 0, -1, NULL);
 
-    error = cg_resolve(&vm->root, -1, cwd_text, CG_RESOLVE_FOLLOW, NULL, NULL, &cwd);
+    error = cg_resolve(&vm->root, -1, cwd_text, CG_RESOLVE_FOLLOW, NULL, &cwd);
     struct stat st;
     if (!error && (fstat(cwd.object, &st) != 0 || !S_ISDIR(st.st_mode))) error = ENOTDIR;
     if (error) stage = "chdir";

@@ -68,6 +68,11 @@ def test_every_python_file_was_looked_at(project: Path) -> None:
 def test_import_linter_agrees(project: Path) -> None:
     linter = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run(
-        [linter, "--no-cache"], cwd=project, env={"PYTHONPATH": "src", "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+        [linter, "--no-cache"],
+        cwd=project,
+        env={"PYTHONPATH": "src", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -35,8 +35,12 @@ def test_names_of_the_contract_are_public() -> None:
 
 def test_import_loads_nothing_slow(project: Path) -> None:
     program = "import json, sys; before = set(sys.modules); import callgate; print(json.dumps(sorted(set(sys.modules) - before)))"
-    output = subprocess.run([sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(project / 'src')!r}); {program}"],
-                            capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(project / 'src')!r}); {program}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     loaded: list[str] = json.loads(output)
     assert "callgate" in loaded
     heavy = [name for name in loaded if name.split(".")[0] in NOT_ON_IMPORT]

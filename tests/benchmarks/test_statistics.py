@@ -114,3 +114,10 @@ def test_the_table_shows_medians_spread_targets_and_notes() -> None:
         "ours / theirs 2.00 x 1.75 .. 2.25 n=3 target <= 1.50: MISSED",
         "note: a note",
     ]
+
+
+def test_something_can_be_done_before_every_round_warm_up_included() -> None:
+    order: list[str] = []
+    variants = {name: recorder(order, name, lambda: 1.0) for name in "ab"}
+    interleave(variants, rounds=2, warm_up=1, before_round=lambda: order.append("-"))
+    assert "".join(order) == "-ba-ab-ba"

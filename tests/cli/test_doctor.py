@@ -16,7 +16,9 @@ from callgate.kernel import probe
 
 @pytest.mark.vm
 def test_healthy_host_exits_0_with_every_proof() -> None:
-    done = subprocess.run([sys.executable, "-m", "callgate", "doctor", "--json"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "callgate", "doctor", "--json"], capture_output=True, text=True, timeout=120, check=False
+    )
     report = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, ""), report
     assert report["enforces"] is True

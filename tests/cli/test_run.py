@@ -82,7 +82,9 @@ def test_wrong_usage_is_exit_2_and_starts_nothing(arguments: tuple[str, ...]) ->
     assert done.stderr.count(b"\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [("--guest", "wasm"), ("--engine", "ptrace"), ("--mount", "/tmp:/work:cow"), ("--cwd", "/nonexistent")])
+@pytest.mark.parametrize(
+    "arguments", [("--guest", "wasm"), ("--engine", "ptrace"), ("--mount", "/tmp:/work:cow"), ("--cwd", "/nonexistent")]
+)
 def test_what_cannot_be_started_is_125_with_a_reason(arguments: tuple[str, ...]) -> None:
     done = run(*arguments, "--", "true")
     assert (done.returncode, done.stdout) == (125, b"")
@@ -139,7 +141,9 @@ def test_variables_and_working_directory_are_the_guests() -> None:
 
 
 def test_environment_of_the_caller_stays_outside() -> None:
-    done = subprocess.run([*RUN, "--", "env"], env={**os.environ, "CALLER_SECRET": "1"}, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(
+        [*RUN, "--", "env"], env={**os.environ, "CALLER_SECRET": "1"}, capture_output=True, timeout=60, check=True
+    )
     assert b"PATH=" in done.stdout
     assert b"CALLER_SECRET" not in done.stdout
 

@@ -12,7 +12,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -136,6 +136,11 @@ def test_nothing_started_leaves_nothing_open(tmp_path: Path) -> None:
 # -- terminals --
 
 
+def fail_after(step: Callable[[], None]) -> None:
+    step()
+    raise ZeroDivisionError
+
+
 class Terminal:
     """A terminal as a caller has it; the test sits at the keyboard."""
 
@@ -148,7 +153,7 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(leaves_nothing: None) -> object:  # noqa: ARG001
+def terminal(leaves_nothing: None) -> Iterator[Terminal]:  # noqa: ARG001
     made = Terminal()
     yield made
     made.close()
@@ -182,8 +187,7 @@ def test_terminal_attributes_are_raw_during_the_run_and_restored_after(terminal:
 def test_terminal_is_restored_when_the_block_is_left_by_an_error(terminal: Terminal) -> None:
     before = termios.tcgetattr(terminal.fd)
     with pytest.raises(ZeroDivisionError), StdioRelay(terminal.fd, terminal.fd, terminal.fd) as relay:
-        relay.started()
-        raise ZeroDivisionError
+        fail_after(relay.started)
     assert termios.tcgetattr(terminal.fd) == before
 
 
@@ -236,9 +240,12 @@ def test_terminal_that_hangs_up_hangs_up_the_program() -> None:
     terminal = Terminal()
     program = "import fcntl, termios, time; fcntl.ioctl(0, termios.TIOCSCTTY, 0); print('ready', flush=True); time.sleep(30)"
     with StdioRelay(terminal.fd, terminal.fd, terminal.fd) as relay:
-        gone = threading.Thread(
-            target=lambda: (read_available(terminal.keyboard, lambda data: b"ready" in data), os.close(terminal.keyboard))
-        )
+
+        def hang_up() -> None:
+            read_available(terminal.keyboard, lambda data: b"ready" in data)
+            os.close(terminal.keyboard)
+
+        gone = threading.Thread(target=hang_up)
         gone.start()
         assert run(relay, [sys.executable, "-c", program]) == -signal.SIGHUP
         gone.join()

@@ -291,7 +291,7 @@ def combinations_for_open() -> Iterator[frozenset[str]]:
 
 
 OTHER_SETS = [(), ("network",), ("process",), ("fs.chmod",), ("fs.chmod", "process"), ("network", "fs.rm"), tuple(TRIGGERS)]
-OTHER_SETS += [("setid",), ("setid", "fs.chmod"), ("setid", "fs.write"), ("setid", "fs.truncate"), ("setid", "fs.stat", "fs.read")]
+OTHER_SETS += [("setid",), ("setid", "fs.chmod"), ("setid", "fs.write"), ("setid", "fs.truncate"), ("setid", "fs.stat")]
 PROGRAMS = {notified: filter_program(notified) for notified in map(frozenset, OTHER_SETS)}
 OPEN_PROGRAMS = PROGRAMS | {notified: filter_program(notified) for notified in combinations_for_open()}
 

@@ -133,16 +133,17 @@ CREATING, TMPFILE, NO_PATH = 0o100, 0o20200002, 0  # a null path makes the kerne
 
 @pytest.mark.parametrize("above", [0, 1 << 32, 0xFFFF_FFFF << 32])
 @pytest.mark.parametrize("mode", [0o4000, 0o2755, 0o6755, 0o7777])
-def test_no_mode_with_a_set_id_bit_gets_to_the_kernel(probe: Path, filter_file: Callable[..., str], mode: int, above: int) -> None:
+def test_no_mode_with_a_set_id_bit_gets_to_the_kernel(
+    probe: Path, filter_file: Callable[..., str], mode: int, above: int
+) -> None:
     file = filter_file("setid", "fs.chmod", "fs.write")
-    calls = [("chmod", NO_PATH, mode), ("fchmod", -1, mode), ("fchmodat", -1, NO_PATH, mode), ("fchmodat2", -1, NO_PATH, mode, 0)]
-    calls += [("creat", NO_PATH, mode), ("mknod", NO_PATH, mode, 0), ("mknodat", -1, NO_PATH, mode, 0)]
-    calls += [(name, *ahead, NO_PATH, flags, mode) for name, *ahead in (("open",), ("openat", -1)) for flags in (CREATING, TMPFILE)]
-    for name, *arguments in calls:
-        at = len(arguments) - 1 - (name in ("fchmodat2", "mknod", "mknodat"))
-        arguments[at] += above
-        assert error_of(probe, file, name, *arguments) == errno.EPERM, name
-        assert error_of(probe, NO_FILTER, name, *arguments) not in (0, errno.EPERM), name
+    calls: list[tuple[str, tuple[int, ...]]] = [("chmod", (NO_PATH,)), ("fchmod", (-1,)), ("fchmodat", (-1, NO_PATH))]
+    calls += [("fchmodat2", (-1, NO_PATH)), ("creat", (NO_PATH,)), ("mknod", (NO_PATH,)), ("mknodat", (-1, NO_PATH))]
+    for flags in (CREATING, TMPFILE):
+        calls += [("open", (NO_PATH, flags)), ("openat", (-1, NO_PATH, flags))]
+    for name, ahead in calls:
+        assert error_of(probe, file, name, *ahead, above + mode) == errno.EPERM, name
+        assert error_of(probe, NO_FILTER, name, *ahead, above + mode) not in (0, errno.EPERM), name
 
 
 def test_what_is_no_mode_is_not_looked_at(probe: Path, filter_file: Callable[..., str]) -> None:

@@ -208,9 +208,7 @@ def test_a_supervisor_that_will_not_go_is_killed(tmp_path: Path, plan: Plan, mon
         os.kill(pid, 0)
 
 
-def test_the_supervisor_starts_with_two_descriptors_no_environment_and_a_session_of_its_own(
-    tmp_path: Path, plan: Plan
-) -> None:
+def test_the_supervisor_starts_with_two_descriptors_no_environment_and_a_session_of_its_own(tmp_path: Path, plan: Plan) -> None:
     program = fake_supervisor.executable(tmp_path, fake_supervisor.describes_itself)
     with pytest.raises(InternalError, match="description") as failure:
         Supervisor.start(plan, executable=program)

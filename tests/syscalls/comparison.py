@@ -96,40 +96,43 @@ def _order(top: str, cases: Iterable[Case], *, fresh: bool) -> str:
 
 
 class Comparison:
-    """The answers to all cases of a module, from the host and from a VM that refuses nothing."""
+    """The answers to all cases of a module, from the host and from a VM that refuses nothing, in a directory of one name."""
 
     def __init__(self, cases: Mapping[str, Case]) -> None:
-        self._cases = cases
-        self.host = dict(zip(cases, _on_host(list(cases.values())), strict=True))
-        self.vm = dict(zip(cases, _in_vm(list(cases.values())), strict=True))
+        with _host_folder() as folder:
+            order = _order(str(folder), cases.values(), fresh=True)
+            self.host = dict(zip(cases, _on_host(folder, order), strict=True))
+            self.vm = dict(zip(cases, _in_vm(folder, order), strict=True))
 
 
-def _on_host(cases: Sequence[Case]) -> list[Any]:
+@contextmanager
+def _host_folder() -> Iterator[Path]:
     place = FILESYSTEM if os.access(FILESYSTEM, os.W_OK) else None
     folder = Path(tempfile.mkdtemp(prefix="bare-host-", dir=place))
     try:
         folder.chmod(0o755)
         if os.geteuid() == 0:
             os.chown(folder, ORDINARY_USER, ORDINARY_USER)
-        program = shutil.copy(DRIVER, folder / "driver.py")
-        command = as_ordinary_user(["/usr/bin/python3", "-IS", program])
-        order = _order(str(folder), cases, fresh=True)
-        done = subprocess.run(command, input=order, capture_output=True, text=True, check=False, cwd="/")
-        assert (done.returncode, done.stderr) == (0, "")
-        answers: list[Any] = json.loads(done.stdout)
-        return answers
+        yield folder
     finally:
         shutil.rmtree(folder)
 
 
-def _in_vm(cases: Sequence[Case]) -> list[Any]:
+def _on_host(folder: Path, order: str) -> list[Any]:
+    program = shutil.copy(DRIVER, folder / "driver.py")
+    command = as_ordinary_user(["/usr/bin/python3", "-IS", program])
+    done = subprocess.run(command, input=order, capture_output=True, text=True, check=False, cwd="/")
+    assert (done.returncode, done.stderr) == (0, "")
+    answers: list[Any] = json.loads(done.stdout)
+    return answers
+
+
+def _in_vm(folder: Path, order: str) -> list[Any]:
     from callgate import VM
 
     with VM(permissions=judged_but_allowed(), files={IN_VM: DRIVER.read_bytes()}) as vm:
-        vm.fs.unchecked.mkdir("/w")
-        answers = _drive(vm, _order("/w", cases, fresh=True), "/")
-        assert vm.denials == ()
-        return answers
+        vm.fs.unchecked.mkdir(str(folder), parents=True)
+        return _drive(vm, order, "/")
 
 
 def _drive(vm: VM, order: str, cwd: str) -> list[Any]:

@@ -33,7 +33,7 @@ NUMBERS = {
 }  # fmt: skip
 OPENING = ("open", "creat", "openat", "openat2")
 CHAIN = 42  # symbolic links each leading to the one before: c39 is resolved with 40 of them, c40 with 41
-LARGEFILE = 0o100000
+UNSEEN_FLAGS = 0o100000 | os.O_NOFOLLOW  # O_LARGEFILE, which libraries add, and a flag without effect once the file is open
 UNMAPPED = 4096
 
 DIRECTORIES = {"dir": 0o755, "dir/sub": 0o755, "empty-dir": 0o755, "closed": 0o755, "sticky": 0o1777}
@@ -93,7 +93,7 @@ def look_at(fd: int) -> dict[str, object]:
     """What a new descriptor is."""
     status = os.fstat(fd)
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
-    seen: dict[str, object] = {"fd": stat.filemode(status.st_mode), "flags": flags & ~LARGEFILE}
+    seen: dict[str, object] = {"fd": stat.filemode(status.st_mode), "flags": flags & ~UNSEEN_FLAGS}
     seen["cloexec"] = not os.get_inheritable(fd)
     if stat.S_ISREG(status.st_mode) and flags & os.O_ACCMODE != os.O_WRONLY and not flags & os.O_PATH:
         with suppress(OSError):  # O_DIRECT wants an aligned buffer
@@ -207,9 +207,11 @@ def main() -> None:
         make_tree(top, chain='"c39"' in words or '"c40"' in words)
         results = Case(top).run(steps)
         os.chdir("/")
-        with suppress(FileNotFoundError):
-            os.chmod(f"{top}/closed", 0o700)  # so that the snapshot sees into it
-        answers.append({"steps": results, "tree": snapshot(top)})
+        own_mode = stat.filemode(os.stat(top).st_mode)
+        for closed in (top, f"{top}/closed"):
+            with suppress(FileNotFoundError):
+                os.chmod(closed, 0o700)  # so that the snapshot sees into it
+        answers.append({"steps": results, "mode": own_mode, "tree": snapshot(top)})
     json.dump(answers, sys.stdout)
 
 

@@ -1,8 +1,8 @@
 """Parses the command line, runs one subcommand and turns every error into one line and an exit code (SPEC section 6).
 
-  2    usage: the command line, the policy or a file it names is wrong; nothing was started
-  125  the VM could not be started; nothing ran unconfined
-  124, 126, 127 and the program's own code come from `run` (run.py)
+2    usage: the command line, the policy or a file it names is wrong; nothing was started
+125  the VM could not be started; nothing ran unconfined
+124, 126, 127 and the program's own code come from `run` (run.py)
 """
 
 from __future__ import annotations
@@ -85,7 +85,9 @@ def _parser() -> Parser:
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
     run.set_defaults(command_function=_run)
 
-    shell = commands.add_parser("shell", help="an interactive shell in a fresh VM", description="As run, with /bin/sh as PROGRAM.")
+    shell = commands.add_parser(
+        "shell", help="an interactive shell in a fresh VM", description="As run, with /bin/sh as PROGRAM."
+    )
     _add_vm_options(shell)
     shell.set_defaults(command_function=_shell)
 
@@ -98,7 +100,7 @@ def _parser() -> Parser:
     explain = commands.add_parser(
         "explain",
         help="say what a policy decides and why",
-        description="Prints the verdict, the deciding rule and the message of a refusal. exit codes: 0 allowed, 1 denied, 2 error",
+        description="Prints the verdict, what decided it and why. Exit code 0: allowed; 1: denied; 2: error",
     )
     explain.add_argument("policy", metavar="POLICY", help=POLICY_HELP)
     explain.add_argument("scope", metavar="SCOPE", help="fs, network, childProcess, process, env or binding")
@@ -112,7 +114,7 @@ def _parser() -> Parser:
     doctor = commands.add_parser(
         "doctor",
         help="say what this host can enforce",
-        description="Looks at the kernel, then proves enforcement in a real VM. exit codes: 0 everything is enforced, 1 it is not",
+        description="Looks at the kernel, then proves enforcement in real VMs. Exit code 0: everything is enforced; 1: it is not",
     )
     doctor.add_argument("--json", action="store_true", help="print one JSON object")
     doctor.set_defaults(command_function=_doctor)
@@ -122,7 +124,7 @@ def _parser() -> Parser:
 def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-p", "--policy", metavar="POLICY", help=f"{POLICY_HELP}; without it the secure default")
     parser.add_argument(
-        "--allow-host", action="append", default=[], metavar="H", help="let the guest reach this host, or host:port (repeatable)"
+        "--allow-host", action="append", default=[], metavar="H", help="let the guest reach this host or host:port (repeatable)"
     )
     parser.add_argument(
         "--mount",
@@ -139,7 +141,8 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="instead of the summary, one JSON object on stderr: returncode, duration (seconds), denials, dropped_denials",
+        help="one JSON object on stderr in place of the summary: returncode, timed_out, duration (seconds), error, denials and "
+        "dropped_denials (how many have no record)",
     )
     parser.add_argument("--audit", metavar="FILE", help="append every refusal to FILE, one JSON object a line")
 
