@@ -57,9 +57,9 @@ void fs_stat(struct cg_call *call) {
 
     struct cg_fs_target target;
     struct cg_path path;
-    if (pointer == 0 && flags & AT_EMPTY_PATH) {
+    if (pointer == 0 && flags & AT_EMPTY_PATH && dirfd != AT_FDCWD) {
         if (fs_target_descriptor(call, dirfd, &target) != 0) return;
-    } else if (fs_target_read(call, dirfd, pointer, &target) != 0) return;
+    } else if (fs_target_read_or_empty(call, dirfd, pointer, &target) != 0) return;
     const bool follow = !(flags & AT_SYMLINK_NOFOLLOW);
     if (target.path[0] == '\0' && flags & AT_EMPTY_PATH && dirfd != AT_FDCWD) {
         /* The same question as fstat(2) of a descriptor the caller holds, which no policy judges. */
@@ -79,7 +79,7 @@ void fs_access(struct cg_call *call) {
     if (mode & ~7u || flags & ~(uint64_t)(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
     struct cg_fs_target target;
     struct cg_path path;
-    if (fs_target_read(call, dirfd, pointer, &target) != 0) return;
+    if (fs_target_read_or_empty(call, dirfd, pointer, &target) != 0) return;
     const unsigned resolve = (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0);
     if (fs_find(call, &target, resolve, CG_FS_OP_STAT, &path) == 0) {
         if (syscall(SYS_faccessat2, path.object, "", (int)mode, AT_EMPTY_PATH | AT_EACCESS) == 0) cg_answer_value(call, 0);
@@ -96,7 +96,7 @@ void fs_readlink(struct cg_call *call) {
     if (size <= 0) { cg_answer_error(call, EINVAL); return; }
     struct cg_fs_target target;
     struct cg_path path;
-    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, pointer, &target) != 0) return;
+    if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, pointer, &target) != 0) return;
     if (fs_find(call, &target, at ? CG_RESOLVE_EMPTY : 0, CG_FS_OP_READLINK, &path) == 0) {
         char text[PATH_MAX];
         struct cg_caller who;
@@ -107,7 +107,7 @@ void fs_readlink(struct cg_call *call) {
         else if (strcmp(path.text, "/proc/thread-self") == 0 && cg_caller_of(call->vm, call->tid, &who) == 0)
             n = snprintf(text, sizeof text, "%d/task/%d", who.inner_tgid, who.inner_tid);
         else n = readlinkat(path.object, "", text, sizeof text);
-        if (n < 0) cg_answer_error(call, errno == ENOENT ? EINVAL : errno); /* "" of what is not a link: EINVAL by name */
+        if (n < 0) cg_answer_error(call, errno == ENOENT && target.path[0] ? EINVAL : errno); /* "" of what is not a link: ENOENT, by name EINVAL */
         else {
             if (n > size) n = size;
             int error = cg_write_memory(call, to, text, (size_t)n);
@@ -190,7 +190,7 @@ void fs_chmod(struct cg_call *call) {
     const uint64_t flags = call->nr == SYS_fchmodat2 ? (uint32_t)call->args[3] : 0;
     struct cg_fs_target target;
     if (flags & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
-    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
     fs_do_chmod(call, &target, (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0),
                 (mode_t)call->args[at ? 2 : 1]);
     fs_target_release(&target);
@@ -252,7 +252,7 @@ void fs_chown(struct cg_call *call) {
     const uint64_t flags = at ? (uint32_t)call->args[4] : call->nr == SYS_lchown ? AT_SYMLINK_NOFOLLOW : 0;
     struct cg_fs_target target;
     if (flags & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
-    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
     do_chown(call, &target, (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0),
              (uint32_t)call->args[at ? 2 : 1], (uint32_t)call->args[at ? 3 : 2]);
     fs_target_release(&target);
@@ -297,7 +297,7 @@ void fs_utimes(struct cg_call *call) {
     if (error) { cg_answer_error(call, -error); return; }
     if (pointer == 0 && at && dirfd != AT_FDCWD) { /* futimens(3) */
         if (fs_target_descriptor(call, dirfd, &target) != 0) return;
-    } else if (fs_target_read(call, dirfd, pointer, &target) != 0) return;
+    } else if (fs_target_read_or_empty(call, dirfd, pointer, &target) != 0) return;
     const unsigned resolve = (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH || (at && pointer == 0) ? CG_RESOLVE_EMPTY : 0);
     if (fs_find(call, &target, resolve, CG_FS_OP_WRITE, &path) == 0) {
         if (utimensat(AT_FDCWD, fs_own_path(path.object).text, when ? times : NULL, 0) == 0) cg_answer_value(call, 0);
@@ -367,7 +367,7 @@ void fs_refused(struct cg_call *call) {
         return;
     }
     const bool watch = call->nr == SYS_inotify_add_watch;
-    if (fs_target_read(call, watch ? AT_FDCWD : (int)call->args[0], call->args[1], &target) != 0) return;
+    if (fs_target_read_or_empty(call, watch ? AT_FDCWD : (int)call->args[0], call->args[1], &target) != 0) return;
     fs_resolve(call, &target, CG_RESOLVE_FOLLOW | CG_RESOLVE_EMPTY, &path);
     fs_refuse(call, &target, watch ? CG_FS_OP_READDIR : CG_FS_OP_STAT, CG_RULE_UNSUPPORTED, &path,
               watch ? "watching is not supported under an fs rule set" : "file handles are not supported");

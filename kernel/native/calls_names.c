@@ -80,7 +80,8 @@ void fs_mknod(struct cg_call *call) {
     pthread_rwlock_rdlock(&call->vm->names);
     if (find_new(call, &target, CG_FS_OP_WRITE, &path) == 0) {
         fs_use_umask(call);
-        if (type && type != S_IFREG && type != S_IFIFO && type != S_IFSOCK) cg_answer_error(call, EPERM); /* no devices in a VM */
+        if (type == S_IFCHR || type == S_IFBLK || type == S_IFDIR) cg_answer_error(call, EPERM); /* no devices in a VM */
+        else if (type && type != S_IFREG && type != S_IFIFO && type != S_IFSOCK) cg_answer_error(call, EINVAL);
         else if (strchr(path.name, '/')) cg_answer_error(call, ENOENT);
         else if (call->vm->launch.flags & CG_LAUNCH_NO_SETID && mode & 06000) cg_answer_error(call, EPERM);
         else done(call, mknodat(path.parent, path.name, mode, 0), &path, NULL);
@@ -90,9 +91,17 @@ void fs_mknod(struct cg_call *call) {
     fs_target_release(&target);
 }
 
+/* Why a path without a last name cannot be removed as a directory: rmdir(2). */
+static int nameless(const char *path) {
+    size_t n = strlen(path);
+    while (n > 0 && path[n - 1] == '/') n--;
+    if (n == 0) return EBUSY; /* the root */
+    return n >= 2 && path[n - 2] == '.' && path[n - 1] == '.' && (n == 2 || path[n - 3] == '/') ? ENOTEMPTY : EINVAL;
+}
+
 static void remove_name(struct cg_call *call, const struct cg_fs_target *target, bool directory) {
     struct cg_path path;
-    if (find_old(call, target, CG_FS_OP_RM, directory ? EBUSY : EISDIR, &path) != 0) return;
+    if (find_old(call, target, CG_FS_OP_RM, directory ? nameless(target->path) : EISDIR, &path) != 0) return;
     done(call, unlinkat(path.parent, path.name, directory ? AT_REMOVEDIR : 0), &path, NULL);
 }
 
@@ -108,9 +117,7 @@ void fs_unlink(struct cg_call *call) {
     struct cg_fs_target target;
     if (flags & ~(uint64_t)AT_REMOVEDIR) { cg_answer_error(call, EINVAL); return; }
     if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
-    size_t n = strlen(target.path);
-    if (flags && n >= 1 && target.path[n - 1] == '.' && (n == 1 || target.path[n - 2] == '/')) cg_answer_error(call, EINVAL); /* rmdir(2): "." */
-    else fs_do_unlink(call, &target, flags & AT_REMOVEDIR);
+    fs_do_unlink(call, &target, flags & AT_REMOVEDIR);
     fs_target_release(&target);
 }
 
@@ -220,7 +227,7 @@ void fs_link(struct cg_call *call) {
     const uint64_t flags = at ? (uint32_t)call->args[4] : 0;
     struct cg_fs_target from, to;
     if (flags & ~(uint64_t)(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
-    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &from) != 0) return;
+    if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &from) != 0) return;
     if (from.path[0] == '\0' && !(flags & AT_EMPTY_PATH)) cg_answer_error(call, ENOENT);
     else if (fs_target_read(call, at ? (int)call->args[2] : AT_FDCWD, call->args[at ? 3 : 1], &to) == 0) {
         fs_do_link(call, &from, flags & AT_SYMLINK_FOLLOW, &to);

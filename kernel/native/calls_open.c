@@ -71,14 +71,14 @@ static void do_open(struct cg_call *call, const struct cg_fs_target *target, uin
         if (create && (strchr(path.name, '/') || (exists && S_ISDIR(st.st_mode) && !(flags & O_EXCL)))) { cg_answer_error(call, EISDIR); break; }
         if (exists && create && flags & O_EXCL) { cg_answer_error(call, EEXIST); break; }
         if (exists && flags & O_PATH) { open_path_only(call, target, &path, st.st_mode, flags, cloexec); break; }
-        if (exists && S_ISLNK(st.st_mode)) { cg_answer_error(call, ELOOP); break; }
+        if (exists && S_ISLNK(st.st_mode)) { cg_answer_error(call, flags & O_DIRECTORY ? ENOTDIR : ELOOP); break; }
 
         /* A terminal never becomes the supervisor's; our copy never outlives an exec of ours. */
         const int open_flags = (int)(flags & ~(uint64_t)(O_CREAT | O_EXCL | O_NOFOLLOW)) | O_CLOEXEC | O_NOCTTY;
         int fd;
         if (creates) {
             fs_use_umask(call);
-            fd = openat(path.parent, path.name, open_flags | O_CREAT | O_EXCL | O_NOFOLLOW, mode & 07777);
+            fd = openat(path.parent, path.name, open_flags | O_CREAT | O_EXCL, mode & 07777);
             if (fd < 0 && errno == EEXIST) { cg_path_release(&path); continue; }
         } else {
             unlock_names(call, locked); /* the object is pinned, and opening it may block */

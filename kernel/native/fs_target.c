@@ -12,9 +12,10 @@
 
 #include "fs_target.h"
 
-int fs_target_read(struct cg_call *call, int dirfd, uint64_t pointer, struct cg_fs_target *target) {
+static int read_target(struct cg_call *call, int dirfd, uint64_t pointer, bool empty, struct cg_fs_target *target) {
     target->base = -1;
     int error = cg_read_string(call, pointer, target->path, sizeof target->path);
+    if (error == 0 && target->path[0] == '\0' && !empty) error = -ENOENT;
     if (error == 0 && target->path[0] != '/') {
         target->base = dirfd == AT_FDCWD ? cg_pin_cwd(call) : cg_pin_descriptor(call, dirfd);
         if (target->base < 0) error = target->base;
@@ -27,9 +28,17 @@ int fs_target_read(struct cg_call *call, int dirfd, uint64_t pointer, struct cg_
     return -1;
 }
 
+int fs_target_read(struct cg_call *call, int dirfd, uint64_t pointer, struct cg_fs_target *target) {
+    return read_target(call, dirfd, pointer, false, target);
+}
+
+int fs_target_read_or_empty(struct cg_call *call, int dirfd, uint64_t pointer, struct cg_fs_target *target) {
+    return read_target(call, dirfd, pointer, true, target);
+}
+
 int fs_target_descriptor(struct cg_call *call, int fd, struct cg_fs_target *target) {
     target->path[0] = '\0';
-    target->base = fd == AT_FDCWD ? cg_pin_cwd(call) : cg_pin_descriptor(call, fd);
+    target->base = cg_pin_descriptor(call, fd);
     if (target->base >= 0 && cg_still_waiting(call)) return 0;
     int error = target->base < 0 ? -target->base : ESRCH;
     fs_target_release(target);

@@ -9,7 +9,8 @@ struct cg_fs_target {
     char path[PATH_MAX];     /* our copy: what the guest does to its own from here on changes nothing */
 };
 
-/* Both give 0, or -1 with the call answered. A null pointer is EFAULT. */
+/* All give 0, or -1 with the call answered. A null pointer is EFAULT, an empty path ENOENT unless it may be one (AT_EMPTY_PATH). */
+int fs_target_read_or_empty(struct cg_call *, int dirfd, uint64_t pointer, struct cg_fs_target *);
 int fs_target_read(struct cg_call *, int dirfd, uint64_t pointer, struct cg_fs_target *);
 int fs_target_descriptor(struct cg_call *, int fd, struct cg_fs_target *); /* the object of a descriptor: path "" */
 void fs_target_set(struct cg_fs_target *, const char *path);               /* vm.fs: absolute */

@@ -79,18 +79,14 @@ void cg_answer_continue(struct cg_call *call, const char *reason) {
 void cg_answer_fd(struct cg_call *call, int fd, bool close_on_exec) {
     if (call->tid == 0 && !call->answered) { call->answered = true, call->fd = fd; return; }
     if (call->answered) { close(fd); return; }
-    /* In one step the descriptor appears and the call returns. But then the caller may run on, and close it, while we still hold ours: harmless for reading; for
-     * writing it would be seen (an exec of the file finds it busy, a fifo's reader no end), so there ours goes first. Nothing can come between the two steps but
-     * the caller's death: it waits killable only. */
-    const int mode = fcntl(fd, F_GETFL);
-    const bool ours_first = mode < 0 || (mode & O_ACCMODE) != O_RDONLY;
-    struct seccomp_notif_addfd add = {.id = call->id, .flags = ours_first ? 0 : SECCOMP_ADDFD_FLAG_SEND, .srcfd = (uint32_t)fd,
-                                      .newfd_flags = close_on_exec ? O_CLOEXEC : 0};
+    /* Two steps, with ours closed between them. In one (ADDFD with SEND) the caller could run on while we still hold the open file: its lock would outlive its
+     * last descriptor, an exec of what it wrote would find it busy, a fifo would seem to have a reader. Nothing can come between the two but the caller's death:
+     * it waits killable only. */
+    struct seccomp_notif_addfd add = {.id = call->id, .srcfd = (uint32_t)fd, .newfd_flags = close_on_exec ? O_CLOEXEC : 0};
     const int theirs = ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add), error = errno;
     close(fd);
-    if (theirs < 0) cg_answer_error(call, error == EBADF || error == EINVAL ? EACCES : error); /* EMFILE: the guest's own limit */
-    else if (ours_first) cg_answer_value(call, theirs);
-    else call->answered = true;
+    if (theirs >= 0) cg_answer_value(call, theirs);
+    else cg_answer_error(call, error == EBADF || error == EINVAL ? EACCES : error); /* EMFILE: the guest's own limit */
 }
 
 bool cg_still_waiting(struct cg_call *call) {
