@@ -20,10 +20,13 @@ void fs_statfs(struct cg_call *);
 void fs_utimes(struct cg_call *);
 void fs_chown(struct cg_call *);
 void fs_fchown(struct cg_call *);
+void fs_watch(struct cg_call *);
+void fs_handle(struct cg_call *);
+void fs_mount(struct cg_call *);
+/* calls_attributes.c */
 void fs_xattr(struct cg_call *);
 void fs_fxattr(struct cg_call *);
-void fs_refused(struct cg_call *);
-void fs_mount(struct cg_call *);
+void fs_attributes(struct cg_call *);
 /* calls_names.c: what does */
 void fs_mkdir(struct cg_call *);
 void fs_unlink(struct cg_call *);

@@ -2,14 +2,16 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 #include <utime.h>
 
@@ -203,9 +205,26 @@ void fs_fchmod(struct cg_call *call) {
     fs_target_release(&target);
 }
 
+/* The caller's own limit on a file's size (setrlimit(2)): made longer on behalf, it must hold as well. True: answered. */
+static bool too_long(struct cg_call *call, int object, int64_t length) {
+    struct rlimit limit;
+    struct stat st;
+    struct cg_caller who;
+    if (call->tid == 0 || fstat(object, &st) != 0 || length <= st.st_size || prlimit(call->tid, RLIMIT_FSIZE, NULL, &limit) != 0 ||
+        (uint64_t)length <= limit.rlim_cur)
+        return false;
+    if (cg_caller_of(call->vm, call->tid, &who) == 0 && cg_still_waiting(call)) syscall(SYS_tgkill, who.tgid, call->tid, SIGXFSZ);
+    cg_answer_error(call, EFBIG);
+    return true;
+}
+
 void fs_do_truncate(struct cg_call *call, const struct cg_fs_target *target, int64_t length) {
     struct cg_path path;
     if (fs_find(call, target, CG_RESOLVE_FOLLOW, CG_FS_OP_TRUNCATE, &path) != 0) return;
+    if (too_long(call, path.object, length)) {
+        cg_path_release(&path);
+        return;
+    }
     if (truncate(fs_own_path(path.object).text, length) == 0) cg_answer_value(call, 0);
     else cg_answer_error(call, errno);
     cg_path_release(&path);
@@ -225,7 +244,8 @@ void fs_ftruncate(struct cg_call *call) {
     struct cg_path path;
     if (target.base < 0) { cg_answer_error(call, -target.base); return; }
     if (fs_find(call, &target, CG_RESOLVE_EMPTY, CG_FS_OP_TRUNCATE, &path) == 0) {
-        if (ftruncate(target.base, (int64_t)call->args[1]) == 0) cg_answer_value(call, 0);
+        if (too_long(call, path.object, (int64_t)call->args[1])) {
+        } else if (ftruncate(target.base, (int64_t)call->args[1]) == 0) cg_answer_value(call, 0);
         else cg_answer_error(call, errno);
         cg_path_release(&path);
     }
@@ -307,71 +327,39 @@ void fs_utimes(struct cg_call *call) {
     fs_target_release(&target);
 }
 
-/* ---- extended attributes ---- */
+/* ---- watches, handles, mounts ---- */
 
-static void do_xattr(struct cg_call *call, const struct cg_fs_target *target, unsigned resolve_flags, bool sets, bool lists, bool removes) {
-    const uint64_t value = call->args[lists ? 1 : 2], size = lists || !removes ? call->args[lists ? 2 : 3] : 0;
-    char name[XATTR_NAME_MAX + 1] = "";
+void fs_watch(struct cg_call *call) {
+    const uint32_t mask = (uint32_t)call->args[2];
+    struct cg_fs_target target;
     struct cg_path path;
-    uint8_t *buffer = NULL;
-    int error = lists ? 0 : cg_read_string(call, call->args[1], name, sizeof name);
-    if (error == -ENAMETOOLONG) error = -ERANGE;
-    const size_t room = size > XATTR_SIZE_MAX ? XATTR_SIZE_MAX : size;
-    if (!error && sets && size > XATTR_SIZE_MAX) error = -E2BIG;
-    if (!error && room && !(buffer = malloc(room))) error = -ENOMEM;
-    if (!error && sets) error = cg_read_memory(call, value, buffer, room);
-    if (error) cg_answer_error(call, -error);
-    else if (fs_find(call, target, resolve_flags, sets || removes ? CG_FS_OP_WRITE : CG_FS_OP_READ, &path) == 0) {
-        const struct cg_own_path own = fs_own_path(path.object);
-        ssize_t n = sets      ? setxattr(own.text, name, buffer, room, (int)call->args[4])
-                    : removes ? removexattr(own.text, name)
-                    : lists   ? listxattr(own.text, (char *)buffer, room)
-                              : getxattr(own.text, name, buffer, room);
-        if (n < 0) cg_answer_error(call, errno);
-        else if (!sets && !removes && room && (error = cg_write_memory(call, value, buffer, (size_t)n)) != 0) cg_answer_error(call, -error);
-        else cg_answer_value(call, n);
+    struct stat st;
+    if (fs_target_read(call, AT_FDCWD, call->args[1], &target) != 0) return;
+    fs_resolve(call, &target, mask & IN_DONT_FOLLOW ? 0 : CG_RESOLVE_FOLLOW, &path);
+    const bool directory = path.object >= 0 && fstat(path.object, &st) == 0 && S_ISDIR(st.st_mode);
+    if (path.text[0] == '\0' && path.error) cg_answer_error(call, path.error);
+    else if (!fs_judge(call, &target, directory ? CG_FS_OP_READDIR : CG_FS_OP_READ, &path)) {
+    } else if (path.error) cg_answer_error(call, path.error);
+    else {
+        int notify = cg_take_descriptor(call, (int)call->args[0]); /* the caller's own: the watch is added to what it reads from */
+        int watch = notify < 0 ? notify : inotify_add_watch(notify, fs_own_path(path.object).text, mask & ~(uint32_t)IN_DONT_FOLLOW);
+        const int error = notify < 0 ? -notify : errno;
+        if (notify >= 0) close(notify);
+        watch >= 0 ? cg_answer_value(call, watch) : cg_answer_error(call, error);
+    }
+    cg_path_release(&path);
+    fs_target_release(&target);
+}
+
+void fs_handle(struct cg_call *call) {
+    struct cg_fs_target target;
+    struct cg_path path;
+    const uint64_t flags = (uint32_t)call->args[4];
+    if (fs_target_read_or_empty(call, (int)call->args[0], call->args[1], &target) != 0) return;
+    if (fs_find(call, &target, (flags & AT_SYMLINK_FOLLOW ? CG_RESOLVE_FOLLOW : 0) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0), CG_FS_OP_STAT, &path) == 0) {
+        cg_answer_error(call, EOPNOTSUPP); /* as on a filesystem without handles: nothing in a VM may open one */
         cg_path_release(&path);
     }
-    free(buffer);
-}
-
-void fs_xattr(struct cg_call *call) {
-    struct cg_fs_target target;
-    const int nr = call->nr;
-    const bool sets = nr == SYS_setxattr || nr == SYS_lsetxattr, lists = nr == SYS_listxattr || nr == SYS_llistxattr;
-    const bool removes = nr == SYS_removexattr || nr == SYS_lremovexattr;
-    const bool link = nr == SYS_lsetxattr || nr == SYS_lgetxattr || nr == SYS_llistxattr || nr == SYS_lremovexattr;
-    if (!sets && !lists && !removes && nr != SYS_getxattr && nr != SYS_lgetxattr) {
-        cg_answer_error(call, ENOSYS); /* the *xattrat calls of Linux 6.13: callers fall back to the older ones */
-        return;
-    }
-    if (fs_target_read(call, AT_FDCWD, call->args[0], &target) != 0) return;
-    do_xattr(call, &target, link ? 0 : CG_RESOLVE_FOLLOW, sets, lists, removes);
-    fs_target_release(&target);
-}
-
-void fs_fxattr(struct cg_call *call) {
-    struct cg_fs_target target;
-    if (fs_target_descriptor(call, (int)call->args[0], &target) != 0) return;
-    do_xattr(call, &target, CG_RESOLVE_EMPTY, call->nr == SYS_fsetxattr, false, call->nr == SYS_fremovexattr);
-    fs_target_release(&target);
-}
-
-/* ---- what is not performed ---- */
-
-void fs_refused(struct cg_call *call) {
-    struct cg_fs_target target;
-    struct cg_path path;
-    if (call->nr == 468 || call->nr == 469) { /* file_getattr, file_setattr of Linux 6.17 */
-        cg_answer_error(call, ENOSYS);
-        return;
-    }
-    const bool watch = call->nr == SYS_inotify_add_watch;
-    if (fs_target_read_or_empty(call, watch ? AT_FDCWD : (int)call->args[0], call->args[1], &target) != 0) return;
-    fs_resolve(call, &target, CG_RESOLVE_FOLLOW | CG_RESOLVE_EMPTY, &path);
-    fs_refuse(call, &target, watch ? CG_FS_OP_READDIR : CG_FS_OP_STAT, CG_RULE_UNSUPPORTED, &path,
-              watch ? "watching is not supported under an fs rule set" : "file handles are not supported");
-    cg_path_release(&path);
     fs_target_release(&target);
 }
 

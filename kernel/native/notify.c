@@ -8,10 +8,12 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -24,6 +26,7 @@
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
 #endif
+#define ERESTARTSYS 512 /* the kernel's own: EINTR, or begin again after the handler (SA_RESTART) */
 #define SYNC_WAKE_UP 1ull /* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6 */
 #define STACK (512u * 1024)
 
@@ -34,6 +37,8 @@ struct cg_worker {
     struct seccomp_notif_resp *response;
     bool receiver;                    /* this thread holds vm->receiving */
     atomic_uint_least64_t blocked_in; /* id of the call while it may block; 0 otherwise */
+    atomic_int blocked_for;           /* its caller */
+    atomic_bool signalled;            /* interrupted because a signal waits for the caller */
 };
 
 static void pass_on(struct cg_worker *worker);
@@ -101,6 +106,8 @@ void cg_block_begin(struct cg_call *call) {
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
     pass_on(call->worker);
+    atomic_store(&call->worker->signalled, false);
+    atomic_store(&call->worker->blocked_for, call->tid);
     atomic_store(&call->worker->blocked_in, call->id);
     atomic_fetch_add(&call->vm->blocked_workers, 1);
     const uint64_t more = 1;
@@ -110,7 +117,8 @@ void cg_block_begin(struct cg_call *call) {
 
 void cg_block_end(struct cg_call *call) {
     if (call->tid == 0) return;
-    const int error = errno;
+    /* The signal is delivered when the caller returns: whether the call is then begun anew is decided there, as for any other (signal(7)). */
+    const int error = errno == EINTR && atomic_load(&call->worker->signalled) ? ERESTARTSYS : errno;
     sigset_t one;
     sigemptyset(&one);
     sigaddset(&one, SIGUSR1);
@@ -120,12 +128,32 @@ void cg_block_end(struct cg_call *call) {
     errno = error;
 }
 
+/* A signal that the caller would take, were it not waiting for us (it waits killable only). */
+static bool signal_waits(struct cg_vm *vm, pid_t tid) {
+    char path[32], text[4096];
+    uint64_t pending = 0, shared = 0, blocked = 0, ignored = 0;
+    snprintf(path, sizeof path, "%d/status", tid);
+    int fd = openat(vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *line = strstr(text, "\nSigPnd:");
+    return line && sscanf(line, "\nSigPnd: %" SCNx64 " ShdPnd: %" SCNx64 " SigBlk: %" SCNx64 " SigIgn: %" SCNx64, &pending, &shared, &blocked, &ignored) == 4 &&
+           ((pending | shared) & ~blocked & ~ignored);
+}
+
 void cg_notify_tick(struct cg_vm *vm) {
     for (size_t i = 0; i < CG_WORKERS_MAX; i++) {
         struct cg_worker *worker = atomic_load(&vm->workers[i]);
         if (!worker) continue;
         uint64_t id = atomic_load(&worker->blocked_in);
-        if (id && ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) != 0 && errno == ENOENT) pthread_kill(worker->thread, SIGUSR1);
+        if (!id) continue;
+        if (ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0) {
+            if (!signal_waits(vm, atomic_load(&worker->blocked_for)) || atomic_load(&worker->blocked_in) != id) continue;
+            atomic_store(&worker->signalled, true);
+        }
+        pthread_kill(worker->thread, SIGUSR1);
     }
 }
 
