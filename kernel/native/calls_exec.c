@@ -19,7 +19,8 @@
 #define INTERPRETERS_MAX 5 /* as the kernel: a script whose interpreter is a script ... */
 #define SCRIPT_LINE 256    /* BINPRM_BUF_SIZE */
 
-struct image { dev_t device; ino_t inode; };
+/* What must run: an image, and for a script also its own path among the arguments that the kernel makes for the interpreter. */
+struct image { dev_t device; ino_t inode; unsigned script_index; char script[PATH_MAX + 32]; };
 
 /* The basename as requested and the path as resolved: either may deny. */
 static bool judge_image(struct cg_call *call, const struct cg_fs_target *target, const struct cg_path *path) {
@@ -43,8 +44,8 @@ static bool judge_image(struct cg_call *call, const struct cg_fs_target *target,
     return false;
 }
 
-/* "#! interpreter argument": the interpreter's path into `to`; false if this is not a script. */
-static bool script_interpreter(int object, char *to, size_t size) {
+/* "#! interpreter argument": the interpreter's path into `to`, and whether there is an argument; false if this is not a script. */
+static bool script_interpreter(int object, char *to, size_t size, bool *argument) {
     char line[SCRIPT_LINE + 1];
     int fd = open(fs_own_path(object).text, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return false; /* executable but not readable: the kernel cannot read it as a script for this caller's interpreter either */
@@ -58,13 +59,23 @@ static bool script_interpreter(int object, char *to, size_t size) {
     if (end == at || (size_t)(end - at) >= size) return false;
     memcpy(to, at, (size_t)(end - at));
     to[end - at] = '\0';
+    while (*end == ' ' || *end == '\t') end++;
+    *argument = *end != '\0' && *end != '\n';
     return true;
+}
+
+/* A script as the kernel names it to the interpreter: the path as given, or by the descriptor it was executed from (execveat(2)). */
+static void script_name(struct cg_call *call, const struct cg_fs_target *target, char *to, size_t size) {
+    const int dirfd = call->nr == SYS_execveat ? (int)call->args[0] : AT_FDCWD;
+    if (target->path[0] == '/' || dirfd == AT_FDCWD) snprintf(to, size, "%s", target->path);
+    else snprintf(to, size, "/dev/fd/%d%s%s", dirfd, target->path[0] ? "/" : "", target->path);
 }
 
 /* Judge the program and, if it is a script, its interpreters. 0: `image` is what must run. -1: answered. */
 static int judge_program(struct cg_call *call, struct cg_fs_target *target, unsigned flags, struct image *image) {
     struct cg_path path;
     struct stat st;
+    image->script_index = 0;
     for (int depth = 0; depth <= INTERPRETERS_MAX; depth++) {
         fs_resolve(call, target, depth ? CG_RESOLVE_FOLLOW : flags, &path);
         if (path.text[0] == '\0' && path.error) cg_answer_error(call, path.error);
@@ -77,11 +88,14 @@ static int judge_program(struct cg_call *call, struct cg_fs_target *target, unsi
             cg_path_release(&path);
             return -1;
         }
-        *image = (struct image){st.st_dev, st.st_ino};
+        image->device = st.st_dev, image->inode = st.st_ino;
         char interpreter[PATH_MAX];
-        const bool script = script_interpreter(path.object, interpreter, sizeof interpreter);
+        bool argument = false;
+        const bool script = script_interpreter(path.object, interpreter, sizeof interpreter, &argument);
         cg_path_release(&path);
         if (!script) return 0;
+        if (depth == 0) script_name(call, target, image->script, sizeof image->script);
+        image->script_index += argument ? 2 : 1; /* interpreter, its argument, script */
         int base = interpreter[0] == '/' ? -1 : cg_pin_cwd(call);
         fs_target_release(target);
         target->base = base;
@@ -98,9 +112,25 @@ static bool same_image(struct cg_vm *vm, pid_t pid, const struct image *image) {
     return fstatat(vm->root.host_proc, path, &st, 0) == 0 && st.st_dev == image->device && st.st_ino == image->inode;
 }
 
+/* The arguments of a new image cannot be changed by anyone: it has not run yet. */
+static bool same_script(struct cg_vm *vm, pid_t pid, const struct image *image) {
+    char path[32], text[2 * PATH_MAX];
+    snprintf(path, sizeof path, "%d/cmdline", pid);
+    int fd = openat(vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0) return false;
+    text[n] = '\0';
+    const char *at = text;
+    for (unsigned i = 0; i < image->script_index && at < text + n; i++) at += strlen(at) + 1;
+    return at < text + n && strcmp(at, image->script) == 0;
+}
+
 /* Changed after it was judged: only a program that attacks does that. */
-static bool approve_image(struct cg_call *call, pid_t pid, enum cg_stop stop, const void *image) {
-    return stop == CG_STOP_RETURN || same_image(call->vm, pid, image);
+static bool approve_image(struct cg_call *call, pid_t pid, enum cg_stop stop, const void *context) {
+    const struct image *image = context;
+    return stop == CG_STOP_RETURN || (same_image(call->vm, pid, image) && (!image->script_index || same_script(call->vm, pid, image)));
 }
 
 void exec_program(struct cg_call *call) {

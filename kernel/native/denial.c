@@ -37,14 +37,14 @@ static void send_record(struct cg_call *call, const struct cg_denial *denial) {
     uint8_t buffer[sizeof *denial + 128];
     struct cg_writer out = {buffer, buffer, buffer + sizeof buffer, 0};
     bool certain;
-    pthread_mutex_lock(&call->vm->runs_lock);
-    struct cg_run *run = cg_run_of(call->vm, call->tid, &certain);
+    uint32_t number = cg_run_of(call->vm, call->tid, &certain);
     for (int wait = 0; !certain && wait < HELLO_WAITS; wait++) { /* the main thread is about to learn whose it is */
-        pthread_mutex_unlock(&call->vm->runs_lock);
         usleep(HELLO_WAIT_US);
-        pthread_mutex_lock(&call->vm->runs_lock);
-        run = cg_run_of(call->vm, call->tid, &certain);
+        number = cg_run_of(call->vm, call->tid, &certain);
     }
+    pthread_mutex_lock(&call->vm->runs_lock);
+    struct cg_run *run = number ? cg_run_find(call->vm, number) : NULL;
+    if (run && (run->over || run->events < 0)) run = NULL;
     if (!run) {
         atomic_fetch_add(&call->vm->dropped, 1);
     } else {

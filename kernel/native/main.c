@@ -42,8 +42,8 @@ static int prepare(struct cg_vm *vm, struct cg_failure *why) {
     for (int number = 1; number <= 64; number++) syscall(SYS_rt_sigaction, number, defaults, NULL, 8);
     syscall(SYS_close_range, 5, ~0u, 0);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null < 0 || dup3(null, 0, O_CLOEXEC) < 0 || dup3(null, 1, O_CLOEXEC) < 0) return cg_fail(why, "stdio", errno, "/dev/null");
-    close(null);
+    if (null < 0 || dup2(null, 0) < 0 || dup2(null, 1) < 0) return cg_fail(why, "stdio", errno, "/dev/null");
+    if (null > 1) close(null);
     if (fcntl(CG_FD_CONTROL, F_SETFD, FD_CLOEXEC) != 0) return cg_fail(why, "control socket", errno, NULL);
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {

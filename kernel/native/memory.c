@@ -100,7 +100,8 @@ int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out) {
     if (n <= 0) return -ESRCH;
     text[n] = '\0';
     for (const char *line = text; line && *line; line = strchr(line, '\n'), line = line ? line + 1 : NULL) {
-        if (strncmp(line, "Umask:", 6) == 0) out->umask = (mode_t)strtol(line + 6, NULL, 8);
+        if (strncmp(line, "State:\tZ", 8) == 0 || strncmp(line, "State:\tX", 8) == 0) out->zombie = true;
+        else if (strncmp(line, "Umask:", 6) == 0) out->umask = (mode_t)strtol(line + 6, NULL, 8);
         else if (strncmp(line, "Tgid:", 5) == 0) out->tgid = (pid_t)strtol(line + 5, NULL, 10);
         else if (strncmp(line, "PPid:", 5) == 0) out->ppid = (pid_t)strtol(line + 5, NULL, 10);
         else if (strncmp(line, "NStgid:", 7) == 0) out->inner_tgid = last_number(line + 7);

@@ -284,12 +284,12 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
 
 /* ---- ending ---- */
 
-/* Kill `pid` if it is still the child of `parent`: by pidfd, so that a recycled number is never hit. */
-static void kill_child(struct cg_vm *vm, pid_t parent, pid_t pid, int signal) {
+/* Signal `pid` if it is still the child of `parent`: by pidfd, so that a recycled number is never hit. */
+static void signal_child(struct cg_vm *vm, pid_t parent, pid_t pid, int signal) {
     struct cg_caller who;
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0) return;
-    if (cg_caller_of(vm, pid, &who) == 0 && who.ppid == parent) syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
+    if (cg_caller_of(vm, pid, &who) == 0 && who.ppid == parent && !(who.zombie && signal == SIGKILL)) syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
     close(pidfd);
 }
 
@@ -311,19 +311,33 @@ static ssize_t children_of(struct cg_vm *vm, pid_t parent, char *text, size_t si
     return n;
 }
 
-/* SIGKILL for every child of `parent` that is not a leader; how many there were. */
+/* SIGKILL for every child of `parent` that is not a leader; how many of them lived. */
 static int kill_children(struct cg_vm *vm, pid_t parent) {
-    char text[8192];
-    int count = 0;
-    ssize_t n = children_of(vm, parent, text, sizeof text);
-    if (n <= 0) return 0;
-    for (char *at = text, *end; *at; at = end) {
+    const size_t room = 1 << 18; /* more children than a guest may have */
+    char *text = malloc(room);
+    struct cg_caller who;
+    int alive = 0;
+    ssize_t n = text ? children_of(vm, parent, text, room) : -1;
+    for (char *at = text, *end; n > 0 && *at; at = end) {
         long pid = strtol(at, &end, 10);
-        if (end == at || (*end != ' ' && n == sizeof text - 1)) break; /* the last number may be cut off: next time */
-        if (pid > 0 && !is_leader(vm, (pid_t)pid)) kill_child(vm, parent, (pid_t)pid, SIGKILL), count++;
+        if (end == at || (*end != ' ' && n == (ssize_t)room - 1)) break; /* the last number may be cut off: next time */
         while (*end == ' ') end++;
+        if (pid <= 0 || is_leader(vm, (pid_t)pid) || cg_caller_of(vm, (pid_t)pid, &who) != 0 || who.zombie) continue;
+        signal_child(vm, parent, (pid_t)pid, SIGKILL);
+        alive++;
     }
-    return count;
+    free(text);
+    return alive;
+}
+
+/* End what lives below a leader. The leader is stopped meanwhile: what it does not reap keeps its place under the guest's limit of processes, so that something that
+ * forks faster than it is killed runs out of places. Whoever loses its parent becomes the leader's child; once none of those lives, nothing does. */
+static void end_tree(struct cg_vm *vm, struct cg_run *run) {
+    if (!run->held) signal_child(vm, vm->init, run->leader, SIGSTOP);
+    run->held = true;
+    if (kill_children(vm, run->leader) > 0) return;
+    signal_child(vm, vm->init, run->leader, SIGCONT);
+    run->held = false;
 }
 
 bool cg_runs_sweep(struct cg_vm *vm) {
@@ -338,10 +352,7 @@ bool cg_runs_sweep(struct cg_vm *vm) {
         left = true;
         if (run->over) continue;
         /* A leader with nothing below it ends by itself within microseconds: look only the second time. */
-        if (run->leader > 0 && (run->killing || run->seen_ended)) {
-            kill_children(vm, run->leader);
-            kill_child(vm, vm->init, run->leader, SIGCONT); /* a guest may have stopped it */
-        }
+        if (run->leader > 0 && (run->killing || run->seen_ended)) end_tree(vm, run);
         run->seen_ended = true;
     }
     if (vm->strays) {
@@ -360,7 +371,7 @@ static void signal_first(struct cg_vm *vm, const struct cg_run *run, int signal)
         long pid = strtol(at, &end, 10);
         if (end == at) return;
         while (*end == ' ') end++;
-        if (cg_caller_of(vm, (pid_t)pid, &who) == 0 && who.inner_tgid == run->inner_first) kill_child(vm, run->leader, (pid_t)pid, signal);
+        if (cg_caller_of(vm, (pid_t)pid, &who) == 0 && who.inner_tgid == run->inner_first) signal_child(vm, run->leader, (pid_t)pid, signal);
     }
 }
 
@@ -376,20 +387,31 @@ int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, bool whole_tree
 
 /* ---- whose is a process ---- */
 
-struct cg_run *cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain) {
+uint32_t cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain) {
+    struct { pid_t leader; uint32_t number; } known[CG_RUNS_MAX];
+    size_t count = 0;
+    uint32_t any = 0;
     *certain = true;
+    pthread_mutex_lock(&vm->runs_lock); /* only to copy: the walk below reads /proc at every step */
+    for (size_t i = 0; i < CG_RUNS_MAX; i++) {
+        const struct cg_run *run = &vm->runs[i];
+        if (!run->used || run->over) continue;
+        if (!any) any = run->number;
+        if (!run->leader) *certain = false;
+        else known[count].leader = run->leader, known[count++].number = run->number;
+    }
+    pthread_mutex_unlock(&vm->runs_lock);
     struct cg_caller who;
-    struct cg_run *any = NULL;
-    for (size_t i = 0; i < CG_RUNS_MAX; i++)
-        if (vm->runs[i].used && vm->runs[i].events >= 0) { any = &vm->runs[i]; break; }
     pid_t pid = tid;
-    for (int depth = 0; any && depth < 128 && cg_caller_of(vm, pid, &who) == 0; depth++) {
-        for (size_t i = 0; i < CG_RUNS_MAX; i++)
-            if (vm->runs[i].used && who.tgid > 0 && (vm->runs[i].leader == who.tgid || vm->runs[i].first == who.tgid)) return &vm->runs[i];
+    for (int depth = 0; depth < 128 && cg_caller_of(vm, pid, &who) == 0; depth++) {
+        for (size_t i = 0; i < count; i++)
+            if (known[i].leader == who.tgid) {
+                *certain = true;
+                return known[i].number;
+            }
         if (who.ppid <= 0 || who.ppid == vm->init) break;
         pid = who.ppid;
     }
-    for (size_t i = 0; i < CG_RUNS_MAX; i++) *certain = *certain && !(vm->runs[i].used && !vm->runs[i].over && !vm->runs[i].leader);
     return any; /* its ancestors died under us: better told to another run than to nobody */
 }
 

@@ -54,6 +54,7 @@ struct cg_launch {
 struct cg_run {
     bool used, exec_failed, ended, killing; /* ended: the first program's status is known; killing: the host wants all of it gone */
     bool seen_ended;     /* by a sweep */
+    bool held;           /* its leader is stopped while what is below it is killed */
     bool over;           /* the leader is gone; only the host's reading it is awaited */
     uint32_t number;
     int events;          /* to the host */
@@ -114,8 +115,8 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run);
 bool cg_runs_sweep(struct cg_vm *vm); /* kill what outlived its run's first program; true while something is left */
 struct cg_run *cg_run_find(struct cg_vm *vm, uint32_t number);
 int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, bool whole_tree);
-/* Whose program a process is; call with runs_lock held. Not certain: a run whose leader has not said hello yet may be it. */
-struct cg_run *cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain);
+/* The number of the run whose program a process is, or 0. Not certain: a run whose leader has not said hello yet may be it. */
+uint32_t cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain);
 /* True once per run, for the call that our own code makes in the first program's process before it becomes the program. */
 bool cg_take_exec(struct cg_vm *vm, pid_t tid);
 bool cg_take_setsid(struct cg_vm *vm, pid_t tid);
@@ -156,7 +157,7 @@ int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /
 int cg_pin_descriptor(struct cg_call *, int number);
 int cg_take_descriptor(struct cg_call *, int number);
 int cg_pin_cwd(struct cg_call *);
-struct cg_caller { pid_t tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
+struct cg_caller { bool zombie; pid_t tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
 
 /* ---- denial.c ---- */

@@ -11,36 +11,47 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+/* Until nothing is left to wait for: a tracee that was killed under us stays a zombie, which its own parent cannot reap, until we have seen it end. */
+static void wait_out(void) {
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, __WALL | __WNOTHREAD)) > 0 || (pid < 0 && errno == EINTR))
+        if (pid > 0 && WIFSTOPPED(status)) ptrace(PTRACE_DETACH, pid, 0, 0);
+}
+
 static void follow(struct cg_call *call, bool (*approve)(struct cg_call *, pid_t, enum cg_stop, const void *), const void *context) {
     for (;;) {
         /* This thread traces nobody else. After an exec the tracee has its group's id, whichever thread called. */
         int status;
         pid_t pid = waitpid(-1, &status, __WALL | __WNOTHREAD);
         if (pid < 0 && errno == EINTR) continue;
-        if (pid < 0 || WIFEXITED(status) || WIFSIGNALED(status)) return;
+        if (pid < 0) return;
+        if (WIFEXITED(status) || WIFSIGNALED(status)) continue; /* nothing left: the next wait says so */
         const bool exec = status >> 8 == (SIGTRAP | PTRACE_EVENT_EXEC << 8), stopped = status >> 16 == PTRACE_EVENT_STOP;
         if (!exec && !stopped) { /* a signal for the guest: deliver it */
             ptrace(PTRACE_CONT, pid, 0, WSTOPSIG(status));
             continue;
         }
         if (approve(call, pid, exec ? CG_STOP_EXEC : CG_STOP_RETURN, context)) {
-            ptrace(PTRACE_DETACH, pid, 0, 0);
-            return;
-        }
-        kill(pid, SIGKILL);
-        while ((pid = waitpid(-1, &status, __WALL | __WNOTHREAD)) >= 0 || errno == EINTR)
-            if (pid > 0 && (WIFEXITED(status) || WIFSIGNALED(status))) return;
+            if (ptrace(PTRACE_DETACH, pid, 0, 0) == 0) return;
+        } else kill(pid, SIGKILL);
+        wait_out();
         return;
     }
 }
 
 void cg_run_proved(struct cg_call *call, const char *reason, bool (*approve)(struct cg_call *, pid_t, enum cg_stop, const void *), const void *context) {
-    if (ptrace(PTRACE_SEIZE, call->tid, 0, PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL) != 0 || ptrace(PTRACE_INTERRUPT, call->tid, 0, 0) != 0) {
+    if (ptrace(PTRACE_SEIZE, call->tid, 0, PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL) != 0) {
         cg_answer_error(call, EACCES); /* it cannot be proved, so it does not run */
         return;
     }
-    cg_answer_continue(call, reason);
     cg_block_begin(call); /* for as long as the kernel needs for the call */
-    follow(call, approve, context);
+    if (ptrace(PTRACE_INTERRUPT, call->tid, 0, 0) == 0) {
+        cg_answer_continue(call, reason);
+        follow(call, approve, context);
+    } else { /* it was killed meanwhile */
+        cg_answer_error(call, EACCES);
+        wait_out();
+    }
     cg_block_end(call);
 }

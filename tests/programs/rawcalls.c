@@ -17,6 +17,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -25,6 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -139,8 +141,8 @@ static void one_line(const char *line, size_t index) {
 static char **script;
 static size_t script_length;
 
-static void *perform(void *context) {
-    if (context && unshare(CLONE_FS) != 0) fail("unshare");
+static void *perform(void *unused) {
+    (void)unused;
     for (size_t i = 0; i < script_length; i++) one_line(script[i], i);
     return NULL;
 }
@@ -188,15 +190,25 @@ static void by_grandchild(void) {
     while (read(ends[0], &end, 1) > 0) {}
 }
 
+/* A thread made by hand: it shares all but the working directory, the root and the umask. */
+static void by_lone_thread(void) {
+    static int alive = 1;
+    char *stack = malloc(1 << 18);
+    const int flags = CLONE_VM | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_CHILD_CLEARTID;
+    if (!stack || clone(perform_as_process, stack + (1 << 18), flags, NULL, NULL, NULL, &alive) < 0) fail("clone");
+    while (__atomic_load_n(&alive, __ATOMIC_ACQUIRE)) syscall(SYS_futex, &alive, FUTEX_WAIT, 1, NULL, NULL, 0);
+}
+
 int main(int argc, char **argv) {
     const char *who = argc > 1 ? argv[1] : "main";
     read_script();
     if (strcmp(who, "main") == 0) perform(NULL);
-    else if (strcmp(who, "thread") == 0 || strcmp(who, "lone-fs") == 0) {
+    else if (strcmp(who, "thread") == 0) {
         pthread_t thread;
-        if (pthread_create(&thread, NULL, perform, who[0] == 'l' ? &thread : NULL) != 0) fail("pthread_create");
+        if (pthread_create(&thread, NULL, perform, NULL) != 0) fail("pthread_create");
         pthread_join(thread, NULL);
-    } else if (strcmp(who, "child") == 0) {
+    } else if (strcmp(who, "lone-fs") == 0) by_lone_thread();
+    else if (strcmp(who, "child") == 0) {
         const pid_t pid = fork();
         if (pid == 0) { perform(NULL); _exit(0); }
         await(pid);

@@ -5,7 +5,7 @@ from __future__ import annotations
 from errno import EACCES, EINVAL, EPERM
 
 from ..decision import ALLOW, NOTIFY, Decision, Errno, Word, bits, switch
-from ..row import ANY_FS, SETID
+from ..row import SETID
 
 O_WRONLY, O_RDWR, O_ACCMODE = 0o1, 0o2, 0o3
 O_CREAT, O_TRUNC, O_DIRECTORY = 0o100, 0o1000, 0o200000
@@ -70,11 +70,11 @@ class OpenFlags:
 
 
 class DescriptorControl:
-    """When process is judged, naming another receiver for SIGIO (F_SETOWN, F_SETOWN_EX) is EACCES; when anything of fs is,
-    leases (F_SETLEASE, F_SETDELEG) are EINVAL. Everything else passes.
+    """Leases (F_SETLEASE, F_SETDELEG) are EINVAL; when process is judged, naming another receiver for SIGIO (F_SETOWN, F_SETOWN_EX)
+    is EACCES. Everything else passes.
 
     SIGIO kills a process that does not expect it, and F_SETSIG can make it any signal: it is a way to send signals. A lease
-    makes whoever opens the file wait for the holder, and under a judged fs that is the supervisor.
+    makes whoever opens the file wait for the holder: the supervisor, or on a writable mount any process of the host.
     """
 
     def __init__(self, command: int, argument: int) -> None:
@@ -82,10 +82,8 @@ class DescriptorControl:
         self.argument = Word(argument)
 
     def decide(self, notified: frozenset[str]) -> Decision:
-        cases: dict[int, Decision] = {}
+        cases: dict[int, Decision] = {F_SETLEASE: Errno(EINVAL), F_SETDELEG: Errno(EINVAL)}  # as on a file system without leases
         if "process" in notified:
             cases[F_SETOWN] = switch(self.argument, {0: ALLOW}, Errno(EACCES))  # 0 takes the owner away
             cases[F_SETOWN_EX] = Errno(EACCES)  # its argument is in memory
-        if ANY_FS in notified:
-            cases[F_SETLEASE] = cases[F_SETDELEG] = Errno(EINVAL)  # as on a file system without leases
         return switch(self.command, cases, ALLOW)
