@@ -23,7 +23,7 @@ _Output = TypeVar("_Output")
 CAPTURE_LIMIT = 64 << 20
 
 #: How long a killed run may take to be gone before its `Timeout` is raised all the same, in seconds.
-_KILL_GRACE = 10.0
+_KILL_GRACE = 60.0
 
 #: Denials listed in one result; the supervisor sends no more than this of its own accord.
 _DENIALS_KEPT = 10_000

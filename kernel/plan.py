@@ -37,7 +37,7 @@ class Defaults:
     guest_id: int = 1000
     disk_bytes: int = 1 << 30  # of the root tmpfs: memory of the host, taken as it is written
     disk_inodes: int = 1 << 18
-    processes: int = 4096  # RLIMIT_NPROC counts per user namespace, so a fork bomb fills its own VM
+    processes: int = 1024  # RLIMIT_NPROC counts per user namespace, so a fork bomb fills its own VM
     open_files: int = 1024
     open_files_most: int = 65536
     # 1, not 0: core(5) runs a piped core handler, as root on the host, even under a limit of 0, but not under 1.

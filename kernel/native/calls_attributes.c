@@ -99,7 +99,10 @@ void fs_xattr(struct cg_call *call) {
 
 void fs_fxattr(struct cg_call *call) {
     const uint64_t *args = call->args;
-    struct attribute what = {.action = call->nr == SYS_fsetxattr ? SET : REMOVE, .name = args[1], .value = args[2], .size = args[3], .flags = (int)args[4]};
+    struct attribute what = {.action = GET, .name = args[1], .value = args[2], .size = args[3], .flags = (int)args[4]};
+    if (call->nr == SYS_fsetxattr) what.action = SET;
+    else if (call->nr == SYS_fremovexattr) what.action = REMOVE;
+    else if (call->nr == SYS_flistxattr) what.action = LIST, what.value = args[1], what.size = args[2];
     struct cg_fs_target target;
     if (fs_target_descriptor(call, (int)args[0], &target) != 0) return;
     do_attribute(call, &target, CG_RESOLVE_EMPTY, &what);

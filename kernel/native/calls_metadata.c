@@ -142,7 +142,7 @@ static struct directory cwd_of(struct cg_call *call, pid_t tid, struct cg_path *
     path->object = openat(call->vm->root.host_proc, what, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (path->object < 0 || fstat(path->object, &st) != 0 || cg_descriptor_text(&call->vm->root, path->object, path->text, sizeof path->text, &path->length) != 0)
         path->length = 0;
-    if (path->object >= 0) close(path->object);
+    if (path->object >= 0) close(path->object); /* only whether there was one matters to the caller */
     return (struct directory){st.st_dev, st.st_ino};
 }
 
@@ -151,6 +151,7 @@ static bool approve_directory(struct cg_call *call, pid_t tid, enum cg_stop stop
     const struct directory *before = context;
     struct cg_path path;
     const struct directory now = cwd_of(call, tid, &path);
+    if (path.object < 0 && (errno == ENOENT || errno == ESRCH)) return true; /* a thread that is being killed (by another's exec, say) has none and runs no more */
     if (stop != CG_STOP_RETURN) return false;
     return (now.device == before->device && now.inode == before->inode) || (path.length && fs_would_allow(call, CG_FS_OP_STAT, path.text, path.length));
 }

@@ -255,6 +255,11 @@ static ssize_t send_on_behalf(struct cg_call *call, const struct socket *socket,
     cg_block_begin(call);
     ssize_t n = sendmsg(socket->fd, message, flags | MSG_NOSIGNAL);
     cg_block_end(call);
+    struct cg_caller who;
+    if (n < 0 && errno == EPIPE && socket->type == SOCK_STREAM && !(flags & MSG_NOSIGNAL) && cg_caller_of(call->vm, call->tid, &who) == 0 && cg_still_waiting(call)) {
+        syscall(SYS_tgkill, who.tgid, call->tid, SIGPIPE); /* the caller's, not ours: send(2) */
+        return -EPIPE;
+    }
     return n < 0 ? -errno : n;
 }
 

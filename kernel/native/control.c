@@ -12,7 +12,7 @@
 #include "fs_target.h"
 #include "supervisor.h"
 
-#define DESCRIPTORS_MAX 5
+#define DESCRIPTORS_MAX 6 /* five are used; control data is padded to an even number, and the kernel fills the room */
 #define KNOWN_FLAGS (O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_APPEND | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)
 
 void cg_reply(struct cg_vm *vm, uint32_t request, int error, uint64_t value, const void *data, size_t length, int fd, const struct cg_denial *denial) {

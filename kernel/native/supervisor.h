@@ -157,7 +157,7 @@ int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /
 int cg_pin_descriptor(struct cg_call *, int number);
 int cg_take_descriptor(struct cg_call *, int number);
 int cg_pin_cwd(struct cg_call *);
-struct cg_caller { bool zombie; pid_t tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
+struct cg_caller { bool zombie; pid_t group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
 
 /* ---- denial.c ---- */

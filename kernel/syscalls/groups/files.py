@@ -19,6 +19,7 @@ MAKING = ("fs.write",)
 MODE = ("fs.chmod",)
 
 NEW_NAME = "a new name may change what any operation on it is allowed"
+WRITE_ONLY = "a descriptor that is open for writing only is enough"
 READ_ONLY = "works on a descriptor that is only open for reading"
 NO_SETID_BITS = "the kernel takes no set-user-ID or set-group-ID bit from its mode"
 NO_DEVICES = "devices need a capability that no guest has"
@@ -86,10 +87,10 @@ ROWS = (
     Syscall(190, "fsetxattr", ("fs.write",), "fs_fxattr", why=READ_ONLY),
     Syscall(191, "getxattr", ("fs.read",), "fs_xattr"),
     Syscall(192, "lgetxattr", ("fs.read",), "fs_xattr"),
-    Syscall(193, "fgetxattr"),
+    Syscall(193, "fgetxattr", ("fs.read",), "fs_fxattr", why=WRITE_ONLY),
     Syscall(194, "listxattr", ("fs.read",), "fs_xattr"),
     Syscall(195, "llistxattr", ("fs.read",), "fs_xattr"),
-    Syscall(196, "flistxattr"),
+    Syscall(196, "flistxattr", ("fs.read",), "fs_fxattr", why=WRITE_ONLY),
     Syscall(197, "removexattr", ("fs.write",), "fs_xattr"),
     Syscall(198, "lremovexattr", ("fs.write",), "fs_xattr"),
     Syscall(199, "fremovexattr", ("fs.write",), "fs_fxattr", why=READ_ONLY),
