@@ -31,6 +31,10 @@ static bool judge_open(struct cg_call *call, const struct cg_fs_target *target, 
 
 /* An O_PATH descriptor cannot be handed over (ADDFD refuses them); one that may be read stands in for it, where reading is allowed too. */
 static void open_path_only(struct cg_call *call, const struct cg_fs_target *target, const struct cg_path *path, mode_t type, uint64_t flags, bool cloexec) {
+    if (S_ISLNK(type)) { /* may be looked at, but not by a descriptor: what callers that only want to change its mode take for an answer */
+        cg_answer_error(call, EOPNOTSUPP);
+        return;
+    }
     const unsigned reading = S_ISDIR(type) ? CG_FS_OP_READDIR : CG_FS_OP_READ;
     if ((!S_ISDIR(type) && !S_ISREG(type)) || !fs_would_allow(call, reading, path->text, path->length)) {
         fs_refuse(call, target, CG_FS_OP_STAT, CG_RULE_UNSUPPORTED, path, "an O_PATH descriptor without the right to read is not supported");

@@ -272,14 +272,14 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
         return;
     }
     /* The leader is gone. If a guest killed it, what was below it is now init's: for the next sweep. */
-    if (!run->ended) run->status = SIGKILL, vm->strays = true;
+    if (!run->ended) run->status = SIGKILL, run->lost = vm->strays = true;
     pthread_mutex_lock(&vm->runs_lock);
     close(run->leader_socket);
     run->leader_socket = -1;
     run->leader = 0;
     run->over = true;
     pthread_mutex_unlock(&vm->runs_lock);
-    if (run->exec_failed || send_exited(vm, run)) release(vm, run);
+    if (run->exec_failed || (!run->lost && send_exited(vm, run))) release(vm, run);
 }
 
 /* ---- ending ---- */
@@ -345,10 +345,11 @@ static void end_tree(struct cg_vm *vm, struct cg_run *run) {
 }
 
 bool cg_runs_sweep(struct cg_vm *vm) {
-    bool left = false;
+    if (vm->strays) vm->strays = kill_children(vm, vm->init) > 0;
+    bool left = vm->strays;
     for (size_t i = 0; i < CG_RUNS_MAX; i++) {
         struct cg_run *run = &vm->runs[i];
-        if (run->used && run->over && (send_exited(vm, run))) {
+        if (run->used && run->over && !(run->lost && vm->strays) && send_exited(vm, run)) {
             release(vm, run);
             continue;
         }
@@ -358,10 +359,6 @@ bool cg_runs_sweep(struct cg_vm *vm) {
         /* A leader with nothing below it ends by itself within microseconds: look only the second time. */
         if (run->leader > 0 && (run->killing || run->seen_ended)) end_tree(vm, run);
         run->seen_ended = true;
-    }
-    if (vm->strays) {
-        vm->strays = kill_children(vm, vm->init) > 0;
-        left = left || vm->strays;
     }
     return left;
 }

@@ -54,6 +54,7 @@ struct cg_launch {
 struct cg_run {
     bool used, exec_failed, ended, killing; /* ended: the first program's status is known; killing: the host wants all of it gone */
     bool seen_ended;     /* by a sweep */
+    bool lost;           /* its leader was killed: it ends when no stray lives */
     bool held;           /* its leader is stopped while what is below it is killed */
     bool over;           /* the leader is gone; only the host's reading it is awaited */
     uint32_t number;

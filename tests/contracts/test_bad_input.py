@@ -37,7 +37,10 @@ WRONG = {
 
 @pytest.mark.parametrize(("policy", "place", "hint"), WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_policy_is_a_policy_error_with_the_place_and_starts_nothing(
-    policy: dict[str, object], place: str, hint: str, leaves_nothing: None  # noqa: ARG001
+    policy: dict[str, object],
+    place: str,
+    hint: str,
+    leaves_nothing: None,  # noqa: ARG001
 ) -> None:
     before = descendants(os.getpid())
     with pytest.raises(PolicyError) as caught:

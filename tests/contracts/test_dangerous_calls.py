@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.vm
 
-POLICIES = {"default": None, "judged": judged_but_allowed(), "vault": deny("/w/**"), "all-deny": {"fs": "deny", "process": "deny"}}
+POLICIES = {
+    "default": None,
+    "judged": judged_but_allowed(),
+    "vault": deny("/w/**"),
+    "all-deny": {"fs": "deny", "process": "deny"},
+}
 X32 = 0x4000_0000
 GETPPID_I386, OPEN_I386 = 64, 5
 
@@ -103,7 +108,7 @@ def test_threads_and_processes_still_start(vm: VM) -> None:
 
 
 def test_calls_that_are_never_allowed_answer_what_the_table_says(vm: VM, probe: Probe) -> None:
-    """With arguments that no kernel would get far with, so that an answer of the table's own can be told apart only by its errno."""
+    """With arguments that no kernel would get far with."""
     expected = {
         row.name: -row.otherwise.errno
         for row in SYSCALLS
@@ -113,12 +118,23 @@ def test_calls_that_are_never_allowed_answer_what_the_table_says(vm: VM, probe: 
     assert dict(zip(expected, answers, strict=True)) == expected
 
 
-NAMESPACES = {"user": 0x1000_0000, "mount": 0x2_0000, "pid": 0x2000_0000, "net": 0x4000_0000, "ipc": 0x800_0000, "uts": 0x400_0000}
+NAMESPACES = {
+    "user": 0x1000_0000,
+    "mount": 0x2_0000,
+    "pid": 0x2000_0000,
+    "net": 0x4000_0000,
+    "ipc": 0x800_0000,
+    "uts": 0x400_0000,
+}
 
 
 @pytest.mark.parametrize("flag", NAMESPACES.values(), ids=NAMESPACES.keys())
 def test_new_namespaces_are_refused(vm: VM, probe: Probe, flag: int) -> None:
-    lines = [call("unshare", flag), call("clone", flag | signal.SIGCHLD, 0, 0, 0, 0), call("clone", 0xF_0000_0000 | flag, 0, 0, 0, 0)]
+    lines = [
+        call("unshare", flag),
+        call("clone", flag | signal.SIGCHLD, 0, 0, 0, 0),
+        call("clone", 0xF_0000_0000 | flag, 0, 0, 0, 0),
+    ]
     assert results(probe.in_vm(vm, lines)) == [-EPERM] * 3
 
 

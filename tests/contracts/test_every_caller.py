@@ -97,9 +97,7 @@ def test_every_caller_is_refused_every_peer(vm_factory: Callable[..., VM], probe
 
 
 @pytest.mark.parametrize("caller", Probe.CALLERS)
-def test_every_caller_reaches_the_loopback_where_it_is_allowed(
-    vm_factory: Callable[..., VM], probe: Probe, caller: str
-) -> None:
+def test_every_caller_reaches_the_loopback_where_it_is_allowed(vm_factory: Callable[..., VM], probe: Probe, caller: str) -> None:
     here = PEER[:4] + socket.inet_aton("127.0.0.1") + bytes(8)
     vm = vm_factory(permissions={"network": {"rules": [{"mode": "allow", "patterns": ["127.0.0.1"]}]}}, files=probe.files)
     lines = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from errno import EAGAIN, ENOSPC
@@ -107,11 +108,11 @@ SURVIVORS = {
     "holds-the-output": "sleep 999 & echo $!",
     "nohup": "nohup sleep 999 > /dev/null 2>&1 &",
     "setsid": "setsid sh -c 'trap \"\" TERM HUP INT; sleep 999; sleep 999' < /dev/null > /dev/null 2>&1 &",
-    "double-fork": f"python3 -c \"import os, signal, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n  {STUBBORN}\n"
+    "double-fork": f'python3 -c "import os, signal, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n  {STUBBORN}\n'
     '  os.closerange(0, 3)\n  time.sleep(999)\n os._exit(0)\nos.wait()"',
     "many": "for i in $(seq 50); do setsid sleep 999 & done",
     "stopped": "sleep 999 & kill -STOP $!",
-    "forks-on": "python3 -c \"import os, time\nif os.fork() == 0:\n for _ in range(100000):\n  if os.fork(): os._exit(0)\" &",
+    "forks-on": 'python3 -c "import os, time\nif os.fork() == 0:\n for _ in range(100000):\n  if os.fork(): os._exit(0)" &',
 }
 
 
@@ -196,7 +197,7 @@ def test_a_guest_that_replaces_its_streams_harms_nobody(vm: VM) -> None:
 
 def test_a_reader_that_goes_away_does_not_harm_the_caller() -> None:
     done = subprocess.run(
-        ["sh", "-c", '"$0" -m callgate run -- yes | head -n 1', os.fspath(Path(os.sys.executable))],  # type: ignore[attr-defined]
+        ["sh", "-c", '"$0" -m callgate run -- yes | head -n 1', sys.executable],
         capture_output=True,
         text=True,
         check=False,
@@ -246,7 +247,7 @@ def test_a_fork_bomb_meets_a_limit_and_is_gone_with_its_run(
 
 def test_the_fork_bomb_goes_on_where_there_is_no_limit(compile_c: Callable[..., Path]) -> None:
     """The control: it is not the program that stops."""
-    command = [compile_c(PROGRAMS / "forkbomb.c"), "50", "1"]
+    command = [str(compile_c(PROGRAMS / "forkbomb.c")), "50", "1"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "50 0\n"
 
 

@@ -64,7 +64,9 @@ def test_files_processes_and_environment_are_private(vm_factory: Callable[..., V
 def names_of_ours() -> set[str]:
     """Entries of the places for temporary files that could be ours."""
     places = {tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm", "/run"}
-    return {f"{place}/{name}" for place in places if os.access(place, os.R_OK) for name in os.listdir(place) if "callgate" in name}
+    return {
+        f"{place}/{name}" for place in places if os.access(place, os.R_OK) for name in os.listdir(place) if "callgate" in name
+    }
 
 
 def test_fifty_vms_leave_the_process_and_the_host_as_they_were(leaves_nothing: None) -> None:  # noqa: ARG001

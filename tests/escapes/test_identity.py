@@ -50,12 +50,17 @@ def test_modes_and_owners_of_what_is_made_are_those_on_the_host(vm_factory: Call
         assert (sorted(result.stdout.splitlines()), result.stderr) == (on_host, "")
 
 
-def test_the_umask_of_the_thread_is_used_not_that_of_its_process(vm_factory: Callable[..., VM], probe: Probe, host_dir: Path) -> None:
+def test_the_umask_of_the_thread_is_used_not_that_of_its_process(
+    vm_factory: Callable[..., VM], probe: Probe, host_dir: Path
+) -> None:
     def script(top: str) -> list[str]:
         return [call("umask", 0o077), call("mkdir", f"{top}/theirs", 0o777), call("stat", f"{top}/theirs", Out(144))]
 
     vm = vm_factory(permissions=judged_but_allowed(), files=probe.files)
-    for answers in (probe.on_host(script(str(host_dir)), caller="lone-fs", cwd=host_dir), probe.in_vm(vm, script("/tmp"), caller="lone-fs")):
+    for answers in (
+        probe.on_host(script(str(host_dir)), caller="lone-fs", cwd=host_dir),
+        probe.in_vm(vm, script("/tmp"), caller="lone-fs"),
+    ):
         assert results(answers) == [0o022, 0, 0]
         assert int.from_bytes(answers[2].outputs[0][24:28], "little") == 0o40700
 
@@ -84,8 +89,8 @@ def test_a_supervisor_started_by_root_opens_nothing_that_is_somebody_elses(
 ) -> None:
     vm = vm_factory(permissions=permissions, mounts={"/m": HostDir(others, mode="rw")})
     script = (
-        "cat /m/public; for f in private group closed/inner; do cat /m/$f 2>&1; done; ls /m/closed 2>&1; chmod 644 /m/private 2>&1;"
-        " echo x 2>&1 >> /m/public; echo x > /m/closed/new"
+        "cat /m/public; for f in private group closed/inner; do cat /m/$f 2>&1; done; ls /m/closed 2>&1;"
+        " chmod 644 /m/private 2>&1; echo x 2>&1 >> /m/public; echo x > /m/closed/new"
     )
     result = vm.run(script)
     assert result.stdout.startswith("public")

@@ -132,14 +132,28 @@ def test_the_machine_is_not_administered(vm: VM, probe: Probe) -> None:
 
 
 def test_identities_do_not_change(vm: VM, probe: Probe) -> None:
-    changes = [("setuid", 0), ("setgid", 0), ("setreuid", 0, 0), ("setresuid", 0, 0, 0), ("setresgid", 0, 0, 0), ("setuid", 65534)]
+    changes = [
+        ("setuid", 0),
+        ("setgid", 0),
+        ("setreuid", 0, 0),
+        ("setresuid", 0, 0, 0),
+        ("setresgid", 0, 0, 0),
+        ("setuid", 65534),
+    ]
     lines = [call(name, *arguments) for name, *arguments in changes]  # type: ignore[arg-type]
     answers = results(probe.in_vm(vm, [*lines, call("setfsuid", 0), call("setfsuid", -1), call("getuid"), call("getgid")]))
     assert set(answers[:6]) <= {-EPERM, -22}
     assert answers[7:] == [1000, 1000, 1000]
 
 
-TERMINAL_ATTACKS = {"TIOCSTI": 0x5412, "TIOCLINUX": 0x541C, "TIOCCONS": 0x541D, "TIOCSETD": 0x5423, "KDSKBENT": 0x4B47, "VT_ACTIVATE": 0x5606}
+TERMINAL_ATTACKS = {
+    "TIOCSTI": 0x5412,
+    "TIOCLINUX": 0x541C,
+    "TIOCCONS": 0x541D,
+    "TIOCSETD": 0x5423,
+    "KDSKBENT": 0x4B47,
+    "VT_ACTIVATE": 0x5606,
+}
 
 
 def test_a_terminal_is_not_typed_into(vm: VM, probe: Probe) -> None:
@@ -151,7 +165,23 @@ def test_a_terminal_is_not_typed_into(vm: VM, probe: Probe) -> None:
     assert answers[1:3] == [-EPERM, -EPERM]
 
 
-DEVICES = ("mem", "kmem", "port", "kmsg", "fuse", "userfaultfd", "loop0", "loop-control", "kvm", "net/tun", "sda", "vda", "console", "tty0", "ttyS0")
+DEVICES = (
+    "mem",
+    "kmem",
+    "port",
+    "kmsg",
+    "fuse",
+    "userfaultfd",
+    "loop0",
+    "loop-control",
+    "kvm",
+    "net/tun",
+    "sda",
+    "vda",
+    "console",
+    "tty0",
+    "ttyS0",
+)
 
 
 def test_only_harmless_devices_are_there(vm_factory: Callable[..., VM], probe: Probe) -> None:

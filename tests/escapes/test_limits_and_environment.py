@@ -1,10 +1,13 @@
-"""Limits that a guest cannot raise, and what it starts with: its own environment, three descriptors (catalogue 104, 106, 111 to 113)."""
+"""Limits that a guest cannot raise, and what it starts with: an environment, three descriptors (catalogue 104, 106, 111 to 113)."""
 
 from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,7 +53,11 @@ def test_the_environment_is_not_the_hosts(
 ) -> None:
     for name in ("CANARY", "LD_PRELOAD_CANARY", "PYTHONSTARTUP", "BASH_ENV", "AWS_SECRET"):
         monkeypatch.setenv(name, "host-only")
-    shown = vm_factory(permissions=permissions, env={"MINE": "yes"}).run("env; sh -c env; python3 -c 'import os; print(dict(os.environ))'").stdout
+    shown = (
+        vm_factory(permissions=permissions, env={"MINE": "yes"})
+        .run("env; sh -c env; python3 -c 'import os; print(dict(os.environ))'")
+        .stdout
+    )
     assert "host-only" not in shown
     assert shown.count("MINE") == 3
     assert "host-only" not in callgate("run", "--env", "MINE=yes", "--", "env").stdout
@@ -80,7 +87,9 @@ def test_only_three_descriptors_are_open(vm_factory: Callable[..., VM], permissi
         os.close(writer)
 
 
-def test_the_standard_streams_are_pipes_that_lead_to_no_file_of_the_host(vm_factory: Callable[..., VM], permissions: object) -> None:
+def test_the_standard_streams_are_pipes_that_lead_to_no_file_of_the_host(
+    vm_factory: Callable[..., VM], permissions: object
+) -> None:
     script = "for n in 0 1 2; do readlink /proc/self/fd/$n; done | cut -d: -f1; ls -l /dev/fd/0 | grep -c pipe"
     assert vm_factory(permissions=permissions).run(script).stdout.split()[0] == "pipe"
     program = "import os, stat; print([stat.S_ISFIFO(os.fstat(n).st_mode) for n in range(3)], [os.isatty(n) for n in range(3)])"
@@ -88,14 +97,8 @@ def test_the_standard_streams_are_pipes_that_lead_to_no_file_of_the_host(vm_fact
     assert result.stdout == "[True, True, True] [False, False, False]\n"
 
 
-def test_the_command_line_does_not_pass_a_file_of_the_host_on(tmp_path: object) -> None:
+def test_the_command_line_does_not_pass_a_file_of_the_host_on(tmp_path: Path) -> None:
     """Standard input from a file: the guest gets its content, not a descriptor that it could open again for writing."""
-    from pathlib import Path
-
-    assert isinstance(tmp_path, Path)
-    import subprocess
-    import sys
-
     path = tmp_path / "input"
     path.write_text("content")
     script = "cat; stat -L -c %F /dev/stdin; echo changed > /proc/self/fd/0 || echo refused"
@@ -109,7 +112,9 @@ def test_the_command_line_does_not_pass_a_file_of_the_host_on(tmp_path: object) 
 def test_the_limits_that_the_status_shows_are_those_in_force(vm_factory: Callable[..., VM]) -> None:
     vm = vm_factory()
     limits = vm.status().limits
-    program = "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC)[1], resource.getrlimit(resource.RLIMIT_NOFILE)[1])"
+    program = (
+        "import resource; print(resource.getrlimit(resource.RLIMIT_NPROC)[1], resource.getrlimit(resource.RLIMIT_NOFILE)[1])"
+    )
     assert vm.run(["python3", "-c", program]).stdout == f"{limits['processes']} {limits['open_files']}\n"
     assert limits["open_files"] <= resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 

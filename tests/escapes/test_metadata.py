@@ -120,7 +120,11 @@ def test_a_descriptor_for_reading_writes_by_no_call(three_ways: ThreeWays) -> No
 
 def test_file_attributes_are_not_set_by_ioctl(three_ways: ThreeWays, probe: Probe) -> None:
     for vm in (three_ways.vm(deny("/w/secret", operations=["write"])), three_ways.vm({})):
-        lines = [call("open", "/w/secret", R), call("ioctl", 3, 0x4008_6602, Raw(bytes(8))), call("ioctl", 3, 0x401C_5820, Raw(bytes(28)))]
+        lines = [
+            call("open", "/w/secret", R),
+            call("ioctl", 3, 0x4008_6602, Raw(bytes(8))),
+            call("ioctl", 3, 0x401C_5820, Raw(bytes(28))),
+        ]
         assert results(probe.in_vm(vm, lines)) == [3, -EACCES, -EACCES]
 
 

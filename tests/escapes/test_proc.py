@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.escapes.three_ways import SECRET, ThreeWays
-from tests.vm_fixtures import AT_FDCWD, Earlier, Out, Probe, call, callgate, deny, judged_but_allowed, results
+from tests.vm_fixtures import AT_FDCWD, Out, Probe, call, callgate, deny, judged_but_allowed, results
 
 if TYPE_CHECKING:
     from callgate import VM

@@ -65,7 +65,10 @@ def test_a_folder_does_not_carry_what_is_denied_below_it_out_of_reach(
     assert results(three_ways.where_nothing_is_refused(lambda top: renames(top, moved, "elsewhere")[:1])) == [0]
     denied = ("vault/**", "outer/vault/**")
     answers = three_ways.where_refused(
-        lambda top: [*renames(top, moved, "elsewhere")[:4], call("renameat2", AT_FDCWD, f"{top}/{moved}", AT_FDCWD, f"{top}/open", EXCHANGE)],
+        lambda top: [
+            *renames(top, moved, "elsewhere")[:4],
+            call("renameat2", AT_FDCWD, f"{top}/{moved}", AT_FDCWD, f"{top}/open", EXCHANGE),
+        ],
         *denied,
         operations=operations,
     )
@@ -98,7 +101,9 @@ def test_no_name_is_made_that_a_rule_would_deny(three_ways: ThreeWays) -> None:
     three_ways.refused(script, [-EACCES] * 6, ENV)
 
 
-def test_a_folder_is_not_moved_to_where_a_rule_would_stop_denying_what_is_in_it(vm_factory: Callable[..., VM], probe: Probe) -> None:
+def test_a_folder_is_not_moved_to_where_a_rule_would_stop_denying_what_is_in_it(
+    vm_factory: Callable[..., VM], probe: Probe
+) -> None:
     files = {"/w/project/.env": b"secret", "/w/out/keep": b"", "/x/keep": b""}
     vm = vm_factory(permissions=deny("/w/**/.env"), files=probe.files | files)
     before = tree_of(vm, "/w")
@@ -146,7 +151,9 @@ def test_a_grant_of_one_file_survives_its_replacement(vm_factory: Callable[..., 
         ("w/secret", "/w/secret", None),
     ],
 )
-def test_the_edges_of_the_pattern_language(three_ways: ThreeWays, probe: Probe, pattern: str, path: str, is_denied: bool | None) -> None:
+def test_the_edges_of_the_pattern_language(
+    three_ways: ThreeWays, probe: Probe, pattern: str, path: str, is_denied: bool | None
+) -> None:
     from callgate import PolicyError
 
     if is_denied is None:
@@ -158,7 +165,11 @@ def test_the_edges_of_the_pattern_language(three_ways: ThreeWays, probe: Probe, 
 
 
 def test_the_last_matching_rule_wins(three_ways: ThreeWays, probe: Probe) -> None:
-    rules = [{"mode": "deny", "paths": ["/w/**"]}, {"mode": "allow", "paths": ["/w/s*"]}, {"mode": "deny", "paths": ["/w/secret"]}]
+    rules = [
+        {"mode": "deny", "paths": ["/w/**"]},
+        {"mode": "allow", "paths": ["/w/s*"]},
+        {"mode": "deny", "paths": ["/w/secret"]},
+    ]
     for count, expected in ((0, [3, 4]), (1, [-EACCES, -EACCES]), (2, [3, -EACCES]), (3, [-EACCES, -EACCES])):
         vm = three_ways.vm({"fs": {"default": "allow", "rules": rules[:count]}})
         lines = [call("open", "/w/secret", R), call("open", "/w/plain", R)]

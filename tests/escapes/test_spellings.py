@@ -1,4 +1,4 @@
-"""A denied file by another spelling of its name: the verdict is on what the name leads to (catalogue 1, 2, 4, 8 to 10, 18 to 21)."""
+"""Other spellings of a denied name: the verdict is on what a name leads to (catalogue 1, 2, 4, 8 to 10, 18 to 21)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ STRANGE = {
     "not-utf-8": b"\xff\xfe\x80",
     "control": b"\x01\x1b[31m\x7f",
     "deleted": b"x (deleted)",
-    "quotes": b"it's \"quoted\"\\",
+    "quotes": b'it\'s "quoted"\\',
     "stars": b"*?[a-z]",
     "blank": b" ",
 }
@@ -174,7 +174,7 @@ def test_a_name_is_never_probed_through_a_denied_folder(three_ways: ThreeWays) -
     """What lies below a denied folder, exists or not, is one answer."""
 
     def script(top: str) -> list[str]:
-        names = ("vault", "vault/inner", "vault/absent", "vault/inner/x", "vault/absent/x", "vault/..%s" % "/vault/inner")
+        names = ("vault", "vault/inner", "vault/absent", "vault/inner/x", "vault/absent/x", "vault/../vault/inner")
         opened = [call("open", f"{top}/{name}", R) for name in names]
         looked = [call("newfstatat", AT_FDCWD, f"{top}/{name}", Out(144), 0) for name in names]
         made = [call("mkdir", f"{top}/{name}", 0o755) for name in names[:-1]]

@@ -91,7 +91,7 @@ def of_fcntl(notified: frozenset[str], _fd: int, command: int, argument: int) ->
     command = low(command)
     if "process" in notified and (command == 15 or (command == fcntl.F_SETOWN and low(argument))):
         return refused(errno.EACCES)
-    if command in (fcntl.F_SETLEASE, 1040) and any(trigger.startswith("fs.") for trigger in notified):
+    if command in (fcntl.F_SETLEASE, 1040):
         return refused(errno.EINVAL)
     return RET_ALLOW
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -119,7 +119,7 @@ def _host_folder() -> Iterator[Path]:
 
 
 def _on_host(folder: Path, order: str) -> list[Any]:
-    program = shutil.copy(DRIVER, folder / "driver.py")
+    program = os.fspath(shutil.copy(DRIVER, folder / "driver.py"))
     command = as_ordinary_user(["/usr/bin/python3", "-IS", program])
     done = subprocess.run(command, input=order, capture_output=True, text=True, check=False, cwd="/")
     assert (done.returncode, done.stderr) == (0, "")

@@ -21,10 +21,11 @@ class Answers(NamedTuple):
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each case of the module, and one for each operation its cases are about."""
+    cases = getattr(metafunc.module, "CASES", {})
     if "answers" in metafunc.fixturenames:
-        metafunc.parametrize("answers", metafunc.module.CASES, indirect=True)
+        metafunc.parametrize("answers", cases, indirect=True)
     if "operation" in metafunc.fixturenames:
-        metafunc.parametrize("operation", operations(metafunc.module.CASES))
+        metafunc.parametrize("operation", operations(cases))
 
 
 @pytest.fixture(scope="module")

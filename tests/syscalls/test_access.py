@@ -14,7 +14,11 @@ MODES = {"existing": F, "executing": X, "writing": W, "reading": R, "everything"
 PATHS = ("file", "read-only", "write-only", "program", "dir", "closed", "link", "dir-link", "fifo", "dangling", "absent")
 
 CASES: dict[str, Case] = {
-    **{f"access to {path} for {name}": case(("access", path, mode), judged_as="stat") for path in PATHS for name, mode in MODES.items()},
+    **{
+        f"access to {path} for {name}": case(("access", path, mode), judged_as="stat")
+        for path in PATHS
+        for name, mode in MODES.items()
+    },
     "access with an unknown mode": case(("access", "file", 8)),
     "access to a loop": case(("access", "loop", F)),
     "access below a file": case(("access", "file/x", F)),

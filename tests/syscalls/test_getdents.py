@@ -18,9 +18,7 @@ CASES: dict[str, Case] = {
     "lists a directory in the old form": case(("open", "dir", DIRECTORY), ("getdents", Fd(0), Out(4096), 4096)),
     "lists the working directory": case(("open", ".", DIRECTORY), ("getdents64", Fd(0), Out(8192), 8192)),
     "lists through a link": case(("open", "dir-link", DIRECTORY), ("getdents64", Fd(0), Out(4096), 4096)),
-    "ends": case(
-        ("open", "dir", DIRECTORY), ("getdents64", Fd(0), Out(4096), 4096), ("getdents64", Fd(0), Out(4096), 4096)
-    ),
+    "ends": case(("open", "dir", DIRECTORY), ("getdents64", Fd(0), Out(4096), 4096), ("getdents64", Fd(0), Out(4096), 4096)),
     "lists what was made meanwhile": case(
         ("open", "empty-dir", DIRECTORY), ("mkdir", "empty-dir/new", 0o755), ("getdents64", Fd(0), Out(4096), 4096)
     ),

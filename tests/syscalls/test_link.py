@@ -52,7 +52,9 @@ CASES: dict[str, Case] = {
     "linkat of a descriptor's link": case(("openat", AT, "file", 0), ("linkat", AT, FdPath(0), AT, "new", 0)),
     "linkat of an empty path without the flag": case(("openat", AT, "file", 0), ("linkat", Fd(0), "", AT, "new", 0)),
     "a file without a name gets one": case(
-        ("open", "dir", O_TMPFILE | O_RDWR, 0o600), ("linkat", AT, FdPath(0), AT, "new", SYMLINK_FOLLOW), ("stat", "new", Out(144))
+        ("open", "dir", O_TMPFILE | O_RDWR, 0o600),
+        ("linkat", AT, FdPath(0), AT, "new", SYMLINK_FOLLOW),
+        ("stat", "new", Out(144)),
     ),
     "a removed file gets no new name": case(
         ("open", "empty", 0), ("unlink", "empty"), ("linkat", AT, FdPath(0), AT, "new", SYMLINK_FOLLOW)

@@ -138,9 +138,7 @@ CREATING: dict[str, Case] = {
     "creating at a link to a directory": case(("open", "dir-link", W | CREAT, 0o644)),
     "creating with a trailing slash": case(("open", "new/", W | CREAT, 0o644)),
     "creating what is there with a trailing slash": case(("open", "file/", W | CREAT, 0o644)),
-    "creating through a link whose text has a trailing slash": case(
-        ("symlink", "new/", "l"), ("open", "l", W | CREAT, 0o644)
-    ),
+    "creating through a link whose text has a trailing slash": case(("symlink", "new/", "l"), ("open", "l", W | CREAT, 0o644)),
     "creating below a file": case(("open", "file/new", W | CREAT, 0o644)),
     "creating below nothing": case(("open", "absent/new", W | CREAT, 0o644)),
     "creating where nothing may be searched": case(("open", "closed/new", W | CREAT, 0o644)),
@@ -182,7 +180,9 @@ BASES: dict[str, Case] = {
     "openat in a removed directory": case(
         ("openat", AT, "empty-dir", R), ("rmdir", "empty-dir"), ("openat", Fd(0), "new", W | CREAT, 0o644)
     ),
-    "openat in a removed directory for reading": case(("openat", AT, "empty-dir", R), ("rmdir", "empty-dir"), ("openat", Fd(0), ".", R)),
+    "openat in a removed directory for reading": case(
+        ("openat", AT, "empty-dir", R), ("rmdir", "empty-dir"), ("openat", Fd(0), ".", R)
+    ),
     "creating in a removed working directory": case(
         ("chdir", "empty-dir"), ("rmdir", "../empty-dir"), ("open", "new", W | CREAT, 0o644)
     ),

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable
-from errno import EACCES
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.syscalls.comparison import AT, LONG_NAME, Bad, Case, Fd, FdPath, Raw, case, refusals
 from tests.syscalls.conftest import Answers
-from tests.vm_fixtures import AT_FDCWD, Probe, call, judged_but_allowed, results, tree_of
-from tests.vm_fixtures import Raw as RawBytes
-
-if TYPE_CHECKING:
-    from callgate import VM
 
 pytestmark = pytest.mark.vm
 
 R, W, RW = os.O_RDONLY, os.O_WRONLY, os.O_RDWR
 NO_XDEV, NO_MAGICLINKS, NO_SYMLINKS, BENEATH, IN_ROOT, CACHED = 1, 2, 4, 8, 16, 32
 SIZE = 24
+RESOLVES = (BENEATH, IN_ROOT, BENEATH | NO_SYMLINKS, IN_ROOT | NO_MAGICLINKS)  # NO_XDEV depends on what else is mounted
+PATHS = (
+    "file",
+    "link",
+    "absolute",
+    "dir-link/inner",
+    "dir/../file",
+    "../x",
+    "{top}/file",
+    "absent",
+    "absent/x",
+    "loop",
+    "self/file",
+)
 
 
 def how(flags: int, mode: int = 0, resolve: int = 0, more: bytes = b"") -> Raw:
@@ -71,14 +77,44 @@ CASES: dict[str, Case] = {
     "no links, and the last is not followed": opening("link", R | os.O_NOFOLLOW, resolve=NO_SYMLINKS),
     "no links and nothing there": opening("absent", R, resolve=NO_SYMLINKS, judged_as="read"),
     "no descriptor links, and none there": opening("link", R, resolve=NO_MAGICLINKS, judged_as="read"),
-    "no descriptor links, but one": case(
-        ("open", "file", R), ("openat2", AT, FdPath(0), how(R, resolve=NO_MAGICLINKS), SIZE)
+    "no descriptor links, but one": case(("open", "file", R), ("openat2", AT, FdPath(0), how(R, resolve=NO_MAGICLINKS), SIZE)),
+    "no links at all, but a descriptor link": case(
+        ("open", "file", R), ("openat2", AT, FdPath(0), how(R, resolve=NO_SYMLINKS), SIZE)
     ),
-    "no links at all, but a descriptor link": case(("open", "file", R), ("openat2", AT, FdPath(0), how(R, resolve=NO_SYMLINKS), SIZE)),
     "creating, no links, but one on the way": opening("dir-link/new", W | os.O_CREAT, 0o600, resolve=NO_SYMLINKS),
     "creating, no links, but a dangling one": opening("dangling", W | os.O_CREAT, 0o600, resolve=NO_SYMLINKS),
     "creating, no descriptor links": opening("new", W | os.O_CREAT, 0o600, resolve=NO_MAGICLINKS),
     "in a directory": case(("open", "dir", R), ("openat2", Fd(0), "inner", how(R), SIZE), judged_as="read"),
+    "beneath": opening("dir/inner", R, resolve=BENEATH, judged_as="read"),
+    "beneath, up and down again": opening("dir/../file", R, resolve=BENEATH, judged_as="read"),
+    "beneath, but out": opening("../file", R, resolve=BENEATH),
+    "beneath, but absolute": opening("/etc/passwd", R, resolve=BENEATH),
+    "beneath, creating": opening("dir/new", W | os.O_CREAT, 0o600, resolve=BENEATH, judged_as="write"),
+    "beneath, creating through a dangling link": opening("dangling", W | os.O_CREAT, 0o600, resolve=BENEATH),
+    "beneath a directory, but out": case(("open", "dir", R), ("openat2", Fd(0), "../file", how(R, resolve=BENEATH), SIZE)),
+    "beneath, but a descriptor link": case(("open", "file", R), ("openat2", AT, FdPath(0), how(R, resolve=BENEATH), SIZE)),
+    "a directory as the root": case(
+        ("open", "dir", R), ("openat2", Fd(0), "/inner", how(R, resolve=IN_ROOT), SIZE), judged_as="read"
+    ),
+    "a directory as the root, and up": case(("open", "dir", R), ("openat2", Fd(0), "../../inner", how(R, resolve=IN_ROOT), SIZE)),
+    "a directory as the root, creating": case(
+        ("open", "dir", R), ("openat2", Fd(0), "/new", how(W | os.O_CREAT, 0o600, IN_ROOT), SIZE)
+    ),
+    "no other mount": opening("dir/inner", R, resolve=NO_XDEV, judged_as="read"),
+    "no other mount, creating": opening("new", W | os.O_CREAT, 0o600, resolve=NO_XDEV, judged_as="write"),
+    **{f"reading {path}, resolved by {by}": opening(path, R, resolve=by) for path in PATHS for by in RESOLVES},
+    **{
+        f"creating {path}, resolved by {by}": opening(path, W | os.O_CREAT, 0o600, resolve=by)
+        for path in ("new", "dir/new", "dir-link/new", "self/new", "dangling", "dir/../new")
+        for by in RESOLVES
+    },
+    **{
+        f"reading {path} in a directory, resolved by {by}": case(
+            ("open", "dir", R), ("openat2", Fd(0), path, how(R, resolve=by), SIZE)
+        )
+        for path in ("inner", "sub/../inner", "../file", "..", "/inner", "../dir/inner", "sub/../../dir/inner")
+        for by in RESOLVES
+    },
     "in a bad descriptor": case(("openat2", 77, "file", how(R), SIZE)),
 }
 
@@ -89,17 +125,3 @@ def test_a_judged_call_is_the_hosts(answers: Answers) -> None:
 
 def test_a_refused_call_is_eacces_and_changes_nothing(operation: str) -> None:
     assert set(refusals(CASES, operation).values()) == {"EACCES"}
-
-
-@pytest.mark.parametrize("resolve", [NO_XDEV, BENEATH, IN_ROOT, BENEATH | NO_SYMLINKS], ids=hex)
-def test_a_way_of_resolving_that_is_not_supported_is_refused_with_a_reason(
-    vm_factory: Callable[..., VM], probe: Probe, resolve: int
-) -> None:
-    vm = vm_factory(permissions=judged_but_allowed(), files=probe.files | {"/w/file": b"content"})
-    before = tree_of(vm, "/w")
-    flags = struct.pack("<QQQ", os.O_RDWR | os.O_CREAT, 0o600, resolve)
-    lines = [call("openat2", AT_FDCWD, path, RawBytes(flags), SIZE) for path in ("/w/file", "/w/new")]
-    assert results(probe.in_vm(vm, lines)) == [-EACCES, -EACCES]
-    assert tree_of(vm, "/w") == before
-    assert {denial.rule for denial in vm.denials} == {"unsupported"}
-    assert all("RESOLVE" in denial.reason for denial in vm.denials)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.syscalls.comparison import AT, LONG_NAME, Bad, Case, Fd, FdPath, Out, case, refusals
+from tests.syscalls.comparison import LONG_NAME, Bad, Case, Fd, FdPath, Out, case, refusals
 from tests.syscalls.conftest import Answers
 
 pytestmark = pytest.mark.vm

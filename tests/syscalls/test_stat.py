@@ -48,9 +48,7 @@ CASES: dict[str, Case] = {
     "newfstatat in a bad descriptor": case(("newfstatat", 77, "file", STAT, 0)),
     "newfstatat in a bad descriptor by an absolute name": case(("newfstatat", 77, "{top}/file", STAT, 0), judged_as="stat"),
     "newfstatat of a descriptor": case(("open", "file", 0), ("newfstatat", Fd(0), "", STAT, EMPTY_PATH)),
-    "newfstatat of a removed file": case(
-        ("open", "empty", 0), ("unlink", "empty"), ("newfstatat", Fd(0), "", STAT, EMPTY_PATH)
-    ),
+    "newfstatat of a removed file": case(("open", "empty", 0), ("unlink", "empty"), ("newfstatat", Fd(0), "", STAT, EMPTY_PATH)),
     "newfstatat of the working directory": case(("newfstatat", AT, "", STAT, EMPTY_PATH), judged_as="stat"),
     "newfstatat of an empty path without the flag": case(("open", "file", 0), ("newfstatat", Fd(0), "", STAT, 0)),
     "newfstatat with unknown flags": case(("newfstatat", AT, "file", STAT, 1)),

@@ -22,9 +22,7 @@ FilesOf = dict[str, "bytes | str"]
 # -- a path's bytes ------------------------------------------------------------------------------------------------------
 
 
-def test_a_racing_thread_never_reads_denied_content_in_100_000_rounds(
-    vm_factory: Callable[..., VM], race_files: FilesOf
-) -> None:
+def test_a_racing_thread_never_reads_denied_content_in_100_000_rounds(vm_factory: Callable[..., VM], race_files: FilesOf) -> None:
     vm = vm_factory(permissions=deny("/w/s"), files=race_files)
     tally = race_in_vm(vm, "thread", "read", HEADLINE, "/w/a", "/w/s")
     assert tally.rounds == HEADLINE.rounds
@@ -83,9 +81,7 @@ def test_control_flipped_flags_do_truncate(control: Control) -> None:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_exchanged_links_never_lead_to_denied_content(
-    vm_factory: Callable[..., VM], race_files: FilesOf, length: Length
-) -> None:
+def test_exchanged_links_never_lead_to_denied_content(vm_factory: Callable[..., VM], race_files: FilesOf, length: Length) -> None:
     vm = vm_factory(permissions=deny("/w/s"), files=race_files)
     assert vm.run("ln -s a /w/l1; ln -s s /w/l2").returncode == 0
     assert_never_wrong(race_in_vm(vm, "thread", "links", length, "/w/l1", "/w/l2"))

@@ -125,7 +125,7 @@ CONTRACT = {
     ("fs.read", "fs.readdir", "fs.write", "fs.truncate", "fs.stat"): "open openat",
     ("fs.read", "fs.readdir", "fs.write", "fs.truncate", "fs.stat", "setid"): "openat2",
     ("fs.read", "fs.readdir", "fs.stat"): "inotify_add_watch",
-    ("fs.read",): "getxattr lgetxattr listxattr llistxattr getxattrat listxattrat",
+    ("fs.read",): "getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr getxattrat listxattrat",
     ("fs.write", "fs.truncate"): "creat",
     ("fs.write",): """
         mknod mknodat utime utimes futimesat utimensat chown lchown fchownat fchown setxattr lsetxattr fsetxattr removexattr
