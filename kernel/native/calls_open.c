@@ -40,7 +40,7 @@ static void open_path_only(struct cg_call *call, const struct cg_fs_target *targ
         fs_refuse(call, target, CG_FS_OP_STAT, CG_RULE_UNSUPPORTED, path, "an O_PATH descriptor without the right to read is not supported");
         return;
     }
-    int fd = open(fs_own_path(path->object).text, O_RDONLY | O_NOCTTY | O_CLOEXEC | (int)(flags & O_DIRECTORY));
+    int fd = fs_reopen(call, path->object, O_RDONLY | O_NOCTTY | O_CLOEXEC | (int)(flags & O_DIRECTORY), 0);
     if (fd < 0) cg_answer_error(call, errno);
     else cg_answer_fd(call, fd, cloexec);
 }
@@ -89,7 +89,7 @@ static void do_open(struct cg_call *call, const struct cg_fs_target *target, uin
             if (flags & TMPFILE) fs_use_umask(call);
             const bool may_block = !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
             if (may_block) cg_block_begin(call);
-            fd = open(fs_own_path(path.object).text, open_flags, mode & 07777);
+            fd = fs_reopen(call, path.object, open_flags, mode & 07777);
             if (may_block) cg_block_end(call);
         }
         const int error = errno;

@@ -145,11 +145,14 @@ static void do_stats(struct cg_vm *vm, uint32_t request) {
     struct cg_writer out;
     uint64_t alive = 0;
     for (size_t i = 0; i < CG_RUNS_MAX; i++) alive += vm->runs[i].used;
+    pthread_mutex_lock(&vm->workers_lock);
+    const int workers = vm->worker_count;
+    pthread_mutex_unlock(&vm->workers_lock);
     cg_writer_init(&out, data, sizeof data);
     cg_write_u64(&out, atomic_load(&vm->notified));
     cg_write_u64(&out, atomic_load(&vm->denials));
     cg_write_u64(&out, atomic_load(&vm->dropped));
-    cg_write_u64(&out, (uint64_t)atomic_load(&vm->worker_count));
+    cg_write_u64(&out, (uint64_t)workers);
     cg_write_u64(&out, alive);
     cg_reply(vm, request, 0, 0, data, cg_writer_size(&out), -1, NULL);
 }

@@ -160,6 +160,12 @@ void fs_use_umask(struct cg_call *call) {
     else umask(cg_caller_of(call->vm, call->tid, &who) == 0 ? who.umask : 077);
 }
 
+int fs_reopen(struct cg_call *call, int object, int flags, mode_t mode) {
+    char number[16];
+    snprintf(number, sizeof number, "%d", object);
+    return openat(call->vm->root.own_fds, number, flags, mode);
+}
+
 struct cg_own_path fs_own_path(int fd) {
     struct cg_own_path path;
     snprintf(path.text, sizeof path.text, "/proc/self/fd/%d", fd);

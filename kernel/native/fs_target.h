@@ -29,6 +29,7 @@ void fs_use_umask(struct cg_call *);
 /* "/proc/self/fd/N" of one of our own descriptors: how a pinned object is operated on by calls that take a path. */
 struct cg_own_path { char text[32]; };
 struct cg_own_path fs_own_path(int fd);
+int fs_reopen(struct cg_call *, int object, int flags, mode_t mode); /* open(2) of a pinned object */
 
 /* The operations themselves, for guests and for vm.fs. Each answers the call; none releases the target. */
 void fs_do_open(struct cg_call *, const struct cg_fs_target *, uint64_t flags, mode_t mode, uint64_t resolve, bool close_on_exec);

@@ -15,6 +15,7 @@
 #include "supervisor.h"
 
 #define PAGE 4096u
+#define USUAL 256u
 
 int cg_read_memory(struct cg_call *call, uint64_t address, void *to, size_t length) {
     struct iovec mine = {to, length}, theirs = {(void *)(uintptr_t)address, length};
@@ -40,6 +41,7 @@ int cg_read_string(struct cg_call *call, uint64_t address, char *to, size_t size
         /* Never across a page: the string may end just before an unmapped one. */
         size_t chunk = PAGE - (size_t)((address + done) % PAGE);
         if (chunk > size - done) chunk = size - done;
+        if (done == 0 && chunk > USUAL) chunk = USUAL; /* most strings are short, and copying costs */
         int error = cg_read_memory(call, address + done, to + done, chunk);
         if (error) return error;
         if (memchr(to + done, '\0', chunk)) return 0;

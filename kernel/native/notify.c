@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/seccomp.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -28,6 +29,7 @@
 #endif
 #define ERESTARTSYS 512 /* the kernel's own: EINTR, or begin again after the handler (SA_RESTART) */
 #define SYNC_WAKE_UP 1ull /* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6 */
+#define SPARE_WORKERS 3 /* that may wait to receive beside the one that does */
 #define STACK (512u * 1024)
 
 struct cg_worker {
@@ -144,8 +146,9 @@ static bool signal_waits(struct cg_vm *vm, pid_t tid) {
 }
 
 void cg_notify_tick(struct cg_vm *vm) {
+    pthread_mutex_lock(&vm->workers_lock); /* none leaves meanwhile */
     for (size_t i = 0; i < CG_WORKERS_MAX; i++) {
-        struct cg_worker *worker = atomic_load(&vm->workers[i]);
+        struct cg_worker *worker = vm->workers[i];
         if (!worker) continue;
         uint64_t id = atomic_load(&worker->blocked_in);
         if (!id) continue;
@@ -155,40 +158,39 @@ void cg_notify_tick(struct cg_vm *vm) {
         }
         pthread_kill(worker->thread, SIGUSR1);
     }
+    pthread_mutex_unlock(&vm->workers_lock);
 }
 
 static void *work(void *context);
 
+static void release(struct cg_worker *worker) {
+    free(worker->received), free(worker->response);
+    free(worker);
+}
+
 static int start_worker(struct cg_vm *vm) {
-    const int index = atomic_fetch_add(&vm->worker_count, 1);
-    if (index >= CG_WORKERS_MAX) {
-        atomic_fetch_sub(&vm->worker_count, 1);
-        return EAGAIN;
-    }
     struct cg_worker *worker = calloc(1, sizeof *worker);
     pthread_attr_t attributes;
-    int error = ENOMEM;
-    if (worker) {
-        worker->vm = vm;
-        worker->received = calloc(1, vm->notif_size);
-        worker->response = calloc(1, vm->response_size);
-        if (worker->received && worker->response && pthread_attr_init(&attributes) == 0) {
-            pthread_attr_setstacksize(&attributes, STACK);
-            pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-            atomic_fetch_add(&vm->waiting_workers, 1);
-            error = pthread_create(&worker->thread, &attributes, work, worker);
-            pthread_attr_destroy(&attributes);
-            if (error) atomic_fetch_sub(&vm->waiting_workers, 1);
-        }
+    int error = EAGAIN;
+    size_t place = 0;
+    if (!worker) return ENOMEM;
+    worker->vm = vm;
+    worker->received = calloc(1, vm->notif_size);
+    worker->response = calloc(1, vm->response_size);
+    pthread_mutex_lock(&vm->workers_lock);
+    while (place < CG_WORKERS_MAX && vm->workers[place]) place++;
+    if (place < CG_WORKERS_MAX && worker->received && worker->response && pthread_attr_init(&attributes) == 0) {
+        pthread_attr_setstacksize(&attributes, STACK);
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        atomic_fetch_add(&vm->waiting_workers, 1);
+        error = pthread_create(&worker->thread, &attributes, work, worker);
+        pthread_attr_destroy(&attributes);
+        if (error) atomic_fetch_sub(&vm->waiting_workers, 1);
+        else vm->workers[place] = worker, vm->worker_count++;
     }
-    if (error) { /* the calls that are in flight go on with the workers there are */
-        if (worker) free(worker->received), free(worker->response);
-        free(worker);
-        atomic_fetch_sub(&vm->worker_count, 1);
-        return error;
-    }
-    atomic_store(&vm->workers[index], worker);
-    return 0;
+    pthread_mutex_unlock(&vm->workers_lock);
+    if (error) release(worker); /* the calls that are in flight go on with the workers there are */
+    return error;
 }
 
 static void pass_on(struct cg_worker *worker) {
@@ -199,6 +201,21 @@ static void pass_on(struct cg_worker *worker) {
     if (nobody) start_worker(worker->vm);
 }
 
+/* A worker too many goes, once it is no longer needed. False: others went first. */
+static bool leave(struct cg_worker *worker) {
+    struct cg_vm *vm = worker->vm;
+    if (atomic_fetch_sub(&vm->waiting_workers, 1) <= SPARE_WORKERS) {
+        atomic_fetch_add(&vm->waiting_workers, 1);
+        return false;
+    }
+    pthread_mutex_lock(&vm->workers_lock);
+    for (size_t i = 0; i < CG_WORKERS_MAX; i++)
+        if (vm->workers[i] == worker) vm->workers[i] = NULL;
+    vm->worker_count--;
+    pthread_mutex_unlock(&vm->workers_lock);
+    return true;
+}
+
 static void *work(void *context) {
     struct cg_worker *worker = context;
     struct cg_vm *vm = worker->vm;
@@ -207,6 +224,7 @@ static void *work(void *context) {
     if (!call || unshare(CLONE_FS) != 0) abort(); /* fail closed: the VM dies with the supervisor */
     for (;;) {
         if (!worker->receiver) {
+            if (atomic_load(&vm->waiting_workers) > SPARE_WORKERS && leave(worker)) break;
             pthread_mutex_lock(&vm->receiving);
             worker->receiver = true;
             atomic_fetch_sub(&vm->waiting_workers, 1);
@@ -236,6 +254,9 @@ static void *work(void *context) {
         if (!call->answered) cg_answer_error(call, EACCES); /* no handler, or one that did not decide: a denial */
         if (!worker->receiver) atomic_fetch_add(&vm->waiting_workers, 1);
     }
+    free(call);
+    release(worker);
+    return NULL;
 }
 
 int cg_notify_start(struct cg_vm *vm) {
@@ -248,7 +269,9 @@ int cg_notify_start(struct cg_vm *vm) {
     if (ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP) == 0) vm->features |= CG_FEATURE_SYNC_WAKE_UP;
     struct sigaction action = {.sa_handler = interrupted}; /* no SA_RESTART: it is there to interrupt */
     if (sigaction(SIGUSR1, &action, NULL) != 0) return -1;
+    mallopt(M_ARENA_MAX, 1); /* an arena per thread would cost more memory than their sharing one costs time */
     errno = pthread_mutex_init(&vm->receiving, NULL);
+    if (!errno) errno = pthread_mutex_init(&vm->workers_lock, NULL);
     if (errno) return -1;
     errno = start_worker(vm);
     return errno ? -1 : 0;

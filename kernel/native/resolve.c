@@ -102,6 +102,19 @@ static void would_be(const struct cg_root *root, int directory, const char *rest
     out->length = n;
 }
 
+/* An absolute path without links, "." and "..", doubled or trailing slashes is already the text. 1: out->text is filled. */
+static int is_text(const char *path, struct cg_path *out) {
+    const char *at = path;
+    while (*at == '/') {
+        const size_t part = strcspn(++at, "/");
+        if (part == 0 || (at[0] == '.' && (part == 1 || (part == 2 && at[1] == '.')))) return 0;
+        at += part;
+    }
+    out->length = (size_t)(at - path);
+    memcpy(out->text, path, out->length + 1);
+    return out->length > 0;
+}
+
 static int finish(const struct cg_root *root, struct cg_path *out) {
     if (cg_descriptor_text(root, out->object, out->text, sizeof out->text, &out->length) != 0 && out->length == 0) out->error = ENOENT;
     return out->error;
@@ -369,8 +382,10 @@ int cg_resolve(const struct cg_root *root, int base, const char *path, unsigned 
     const uint64_t resolve = RESOLVE_NO_MAGICLINKS | (judged ? RESOLVE_NO_SYMLINKS : 0);
     if (path[0] == '/' || base < 0) out->object = open_at(root->top, path, open_flags, RESOLVE_IN_ROOT | resolve);
     else out->object = open_at(base, path, open_flags, RESOLVE_BENEATH | resolve);
-    if (out->object >= 0) return finish(root, out);
-    return walk_path(root, base, path, flags, 0, who, out);
+    if (out->object < 0) return walk_path(root, base, path, flags, 0, who, out);
+    /* No link was followed: what was opened had this very name while it was looked up. */
+    if (judged && path[0] == '/' && is_text(path, out)) return 0;
+    return finish(root, out);
 }
 
 int cg_resolve_parent(const struct cg_root *root, int base, const char *path, unsigned flags, const struct cg_resolver *who, struct cg_path *out) {
@@ -400,6 +415,7 @@ int cg_resolve_parent(const struct cg_root *root, int base, const char *path, un
     out->object = openat(out->parent, out->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (out->object < 0) out->error = errno;
     size_t n;
+    if (judged && !slash && path[0] == '/' && is_text(path, out)) return out->error;
     if (cg_descriptor_text(root, out->parent, out->text, sizeof out->text, &n) != 0) {
         cg_path_release(out);
         return out->error = ENOENT;

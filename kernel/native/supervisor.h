@@ -86,9 +86,11 @@ struct cg_vm {
     struct cg_run runs[CG_RUNS_MAX];
     uint32_t next_run;
     bool strays; /* a leader was killed: what it left is now a child of init */
-    struct cg_worker *_Atomic workers[CG_WORKERS_MAX];
+    pthread_mutex_t workers_lock; /* workers, worker_count */
+    struct cg_worker *workers[CG_WORKERS_MAX];
+    int worker_count;
     pthread_mutex_t receiving; /* held by the one worker that receives */
-    atomic_int worker_count, waiting_workers, blocked_workers; /* waiting: for that role */
+    atomic_int waiting_workers, blocked_workers; /* waiting: for that role */
     atomic_uint_least64_t notified, denials, dropped;
 };
 
