@@ -304,5 +304,7 @@ def test_programs_start_with_default_signals_whatever_the_host_program_does() ->
     finally:
         signal.signal(signal.SIGUSR1, previous)
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    masks = {line.split(":")[0]: int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn"))}
+    masks = {
+        line.split(":")[0]: int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn"))
+    }
     assert masks == {"SigBlk": 0, "SigIgn": 0}

@@ -175,21 +175,21 @@ class Host:
     def _named(self, message: FsRequest) -> bytes:
         path, second = message.path, message.second
         if message.operation is FsCall.STAT:
-            found = os.stat(path, follow_symlinks=bool(message.a))  # noqa: PTH116 - bytes
+            found = os.stat(path, follow_symlinks=bool(message.a))
             times = (found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns)
             return b"".join(value.to_bytes(8, "little") for value in (*found[:7], *times))
         if message.operation is FsCall.MKDIR:
-            os.mkdir(path, message.b)  # noqa: PTH102
+            os.mkdir(path, message.b)
         elif message.operation is FsCall.UNLINK:
             (os.rmdir if message.a else os.unlink)(path)
         elif message.operation is FsCall.RENAME:
             os.rename(path, second)  # noqa: PTH104
         elif message.operation is FsCall.SYMLINK:
-            os.symlink(second, path)  # noqa: PTH211
+            os.symlink(second, path)
         elif message.operation is FsCall.READLINK:
-            return os.readlink(path)  # noqa: PTH115
+            return os.readlink(path)
         elif message.operation is FsCall.CHMOD:
-            os.chmod(path, message.b)  # noqa: PTH101
+            os.chmod(path, message.b)
         else:
             raise OSError(errno.ENOSYS, "not faked")
         return b""
@@ -210,7 +210,7 @@ def proper() -> None:
 
 def describes_itself() -> None:
     """Fails to launch, with what it was started with as the detail."""
-    descriptors = sorted(int(name) for name in os.listdir("/proc/self/fd"))  # noqa: PTH208
+    descriptors = sorted(int(name) for name in os.listdir("/proc/self/fd"))
     detail = repr({
         "environ": dict(os.environ), "sid": os.getsid(0) == os.getpid(), "fds": [fd for fd in descriptors if fd > 2][:2],
     })  # fmt: skip

@@ -57,7 +57,7 @@ def test_devices_are_bound_as_devices_and_cannot_be_changed(base: Root) -> None:
     for name in DEVICES:
         step = step_at(base, f"/dev/{name}")
         assert (step.kind, step.flags) == (StepKind.BIND, BindFlag.READ_ONLY | BindFlag.DEVICE)
-        assert stat.S_ISCHR(os.stat(step.source).st_mode)  # noqa: PTH116 - bytes
+        assert stat.S_ISCHR(os.stat(step.source).st_mode)
     assert not [step for step in base.steps if step.flags & BindFlag.DEVICE and not step.destination.startswith(b"/dev/")]
 
 
