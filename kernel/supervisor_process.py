@@ -44,7 +44,7 @@ def spawn(executable: Path, blob: bytes) -> tuple[socket.socket, int]:
                 ["callgate"],  # what guests see of it as /proc/1/cmdline
                 {},
                 file_actions=moves,
-                setsid=True,  # a terminal's Ctrl-C is for the host program, which then decides; the program itself resets its signals
+                setsid=True,  # a terminal's Ctrl-C is for the host program; signals the program resets itself
             )
         except (FileNotFoundError, PermissionError) as error:
             raise InternalError(

@@ -82,7 +82,7 @@ class DescriptorControl:
         self.argument = Word(argument)
 
     def decide(self, notified: frozenset[str]) -> Decision:
-        cases: dict[int, Decision] = {F_SETLEASE: Errno(EINVAL), F_SETDELEG: Errno(EINVAL)}  # as on a file system without leases
+        cases: dict[int, Decision] = dict.fromkeys((F_SETLEASE, F_SETDELEG), Errno(EINVAL))  # as without leases
         if "process" in notified:
             cases[F_SETOWN] = switch(self.argument, {0: ALLOW}, Errno(EACCES))  # 0 takes the owner away
             cases[F_SETOWN_EX] = Errno(EACCES)  # its argument is in memory
