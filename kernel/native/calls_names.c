@@ -17,6 +17,8 @@
 #define RENAME_WHITEOUT 4
 #endif
 
+#define WIDENING "its new name would give it, or something below it, an operation it does not have"
+
 /* The answer comes after our own hold on the objects is gone: a file removed on behalf is then really gone, and its space free. */
 static void done(struct cg_call *call, int result, struct cg_path *one, struct cg_path *other) {
     const int error = errno;
@@ -146,8 +148,8 @@ static void move_name(struct cg_call *call, const struct cg_fs_target *from, con
     } else if (new.error && (new.error != ENOENT || new.parent < 0)) cg_answer_error(call, new.error);
     else if (new.name[0] == '\0' || new.parent < 0) cg_answer_error(call, flags & RENAME_NOREPLACE ? EEXIST : EBUSY);
     else if (exchange && !replaces) cg_answer_error(call, ENOENT);
-    else if (widens(call, &old, &new)) fs_refuse(call, from, CG_FS_OP_RENAME, CG_RULE_WIDENING, &old, "its new name would give it, or something below it, an operation it does not have");
-    else if (exchange && widens(call, &new, &old)) fs_refuse(call, to, CG_FS_OP_RENAME, CG_RULE_WIDENING, &new, "its new name would give it, or something below it, an operation it does not have");
+    else if (widens(call, &old, &new)) fs_refuse(call, from, CG_FS_OP_RENAME, CG_RULE_WIDENING, &old, WIDENING);
+    else if (exchange && widens(call, &new, &old)) fs_refuse(call, to, CG_FS_OP_RENAME, CG_RULE_WIDENING, &new, WIDENING);
     else {
         /* What was not there to be judged as removed must not be replaced: a guest may make it natively meanwhile. */
         if (!replaces && !call->unchecked && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_FS, CG_FS_OP_RM) != 1) flags |= RENAME_NOREPLACE;
@@ -209,7 +211,7 @@ static void make_link(struct cg_call *call, const struct cg_fs_target *from, boo
         else if (strchr(new.name, '/')) cg_answer_error(call, ENOENT);
         /* A file without a name (O_TMPFILE) has none to compare with: it is created by this link, which was judged as a write. */
         else if (st.st_nlink > 0 && widens(call, &old, &new))
-            fs_refuse(call, from, CG_FS_OP_WRITE, CG_RULE_WIDENING, &old, "its new name would give it an operation it does not have");
+            fs_refuse(call, from, CG_FS_OP_WRITE, CG_RULE_WIDENING, &old, WIDENING);
         else done(call, linkat(AT_FDCWD, fs_own_path(old.object).text, new.parent, new.name, AT_SYMLINK_FOLLOW), &old, &new);
         cg_path_release(&new);
     }

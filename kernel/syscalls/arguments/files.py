@@ -70,8 +70,8 @@ class OpenFlags:
 
 
 class DescriptorControl:
-    """Leases (F_SETLEASE, F_SETDELEG) are EINVAL; when process is judged, naming another receiver for SIGIO (F_SETOWN, F_SETOWN_EX)
-    is EACCES. Everything else passes.
+    """Leases (F_SETLEASE, F_SETDELEG) are EINVAL; when process is judged, naming another receiver for SIGIO (F_SETOWN,
+    F_SETOWN_EX) is EACCES. Everything else passes.
 
     SIGIO kills a process that does not expect it, and F_SETSIG can make it any signal: it is a way to send signals. A lease
     makes whoever opens the file wait for the holder: the supervisor, or on a writable mount any process of the host.

@@ -21,7 +21,8 @@ SYSTEM_HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 HANDLERS = """
     fs_open fs_stat fs_access fs_readlink fs_mkdir fs_unlink fs_rename fs_symlink fs_link fs_chmod fs_fchmod fs_truncate
     fs_ftruncate fs_chdir fs_statfs fs_utimes fs_chown fs_fchown fs_mknod fs_xattr fs_fxattr fs_attributes fs_watch fs_handle
-    fs_mount exec_program net_socket net_connect net_bind net_listen net_sendto net_sendmsg net_setsockopt process_signal process_act
+    fs_mount exec_program net_socket net_connect net_bind net_listen net_sendto net_sendmsg net_setsockopt
+    process_signal process_act
 """
 
 # A signal that comes before the supervisor has taken a notification ends the call with EINTR, whatever the call.
