@@ -192,15 +192,33 @@ def _check_disk(files: Mapping[str, bytes], defaults: Defaults) -> None:
 def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) -> frozenset[str]:
     """The operations whose verdict is not "allow" for every subject: these the supervisor is asked about.
 
-    Also `setid` where a guest could leave a set-user-ID program of the operator's in a directory of the host.
+    Also `setid` where a guest could leave a set-user-ID program of the operator's in a directory of the host, and what reads a
+    path where the process scope may refuse `inspect`: another process is inspected through /proc.
     """
     triggers = {f"fs.{name}" for name in _restricted(compiled["fs"])}
+    if _may_refuse_inspect(compiled["process"]):
+        triggers.update(_INSPECTING)
     if triggers:
         triggers.add("fs.*")
     triggers.update(scope for scope in ("network", "childProcess", "process") if _restricted(compiled[scope]))
     if host_is_writable:
         triggers.add(SETID)
     return frozenset(triggers)
+
+
+_INSPECTING = ("fs.read", "fs.readdir", "fs.stat", "fs.readlink")
+
+
+def _may_refuse_inspect(process: CompiledScope) -> bool:
+    """False only if no subject that starts with "inspect" can be refused."""
+    if not process.default_allow:
+        return True
+    for rule in process.rules:
+        for glob in rule.globs if not rule.allow else ():
+            literal = glob[: min((glob.find(sign) for sign in "*?" if sign in glob), default=len(glob))]
+            if literal.startswith("inspect") or "inspect".startswith(literal):
+                return True
+    return False
 
 
 @lru_cache(maxsize=256)

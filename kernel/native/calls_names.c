@@ -51,6 +51,12 @@ static int find_old(struct cg_call *call, const struct cg_fs_target *target, uns
     return -1;
 }
 
+/* A mount point of the VM. The kernel would let us take it away, mount and all: it is none in the namespace that we are in. */
+static bool is_mount_point(const struct cg_path *path) {
+    struct statx st;
+    return path->object >= 0 && (statx(path->object, "", AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW, STATX_TYPE, &st) != 0 || st.stx_attributes & STATX_ATTR_MOUNT_ROOT);
+}
+
 static void make_directory(struct cg_call *call, const struct cg_fs_target *target, mode_t mode) {
     struct cg_path path;
     if (find_new(call, target, CG_FS_OP_CREATE_DIR, &path) != 0) return;
@@ -104,6 +110,11 @@ static int nameless(const char *path) {
 static void remove_name(struct cg_call *call, const struct cg_fs_target *target, bool directory) {
     struct cg_path path;
     if (find_old(call, target, CG_FS_OP_RM, directory ? nameless(target->path) : EISDIR, &path) != 0) return;
+    if (is_mount_point(&path)) {
+        cg_answer_error(call, EBUSY);
+        cg_path_release(&path);
+        return;
+    }
     done(call, unlinkat(path.parent, path.name, directory ? AT_REMOVEDIR : 0), &path, NULL);
 }
 
@@ -148,6 +159,7 @@ static void move_name(struct cg_call *call, const struct cg_fs_target *from, con
     } else if (new.error && (new.error != ENOENT || new.parent < 0)) cg_answer_error(call, new.error);
     else if (new.name[0] == '\0' || new.parent < 0) cg_answer_error(call, flags & RENAME_NOREPLACE ? EEXIST : EBUSY);
     else if (exchange && !replaces) cg_answer_error(call, ENOENT);
+    else if (is_mount_point(&old) || is_mount_point(&new)) cg_answer_error(call, EBUSY);
     else if (widens(call, &old, &new)) fs_refuse(call, from, CG_FS_OP_RENAME, CG_RULE_WIDENING, &old, WIDENING);
     else if (exchange && widens(call, &new, &old)) fs_refuse(call, to, CG_FS_OP_RENAME, CG_RULE_WIDENING, &new, WIDENING);
     else {

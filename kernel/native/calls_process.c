@@ -16,24 +16,9 @@
 
 #define REGISTERS "the target is a register argument, and a pid of the VM's own namespace"
 
-/* The process that a number means: these calls take a thread's as well. The number itself where there is no such thread. */
-static long process_of(struct cg_call *call, long number) {
-    char path[64], text[1024];
-    long group = number;
-    snprintf(path, sizeof path, "proc/%ld/status", number);
-    int fd = number > 0 ? openat(call->vm->root.top, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
-    if (fd < 0) return number;
-    ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *line = strstr(text, "\nTgid:"); /* a newline in the program's name is shown as \\n */
-    if (line) sscanf(line, "\nTgid:%ld", &group);
-    return group > 0 ? group : number;
-}
-
 static void judge(struct cg_call *call, const char *action, long pid, bool one) {
     char subject[64];
-    if (one) pid = process_of(call, pid);
+    if (one) pid = cg_process_of(call->vm, pid);
     int n = one ? snprintf(subject, sizeof subject, "%s:%ld", action, pid) : snprintf(subject, sizeof subject, "%s", action);
     if (cg_judge(call, CG_SCOPE_PROCESS, 0, subject, (size_t)n, NULL)) cg_answer_continue(call, REGISTERS);
 }
@@ -60,7 +45,7 @@ void process_signal(struct cg_call *call) {
         else judge(call, "kill", target, true);
         return;
     case SYS_tkill:
-        if (process_of(call, target) == who.inner_tgid) cg_answer_continue(call, REGISTERS ": itself");
+        if (cg_process_of(call->vm, target) == who.inner_tgid) cg_answer_continue(call, REGISTERS ": itself");
         else judge(call, "kill", target, true);
         return;
     default: /* pidfd_send_signal: which process the descriptor means can change under us */

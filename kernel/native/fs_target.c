@@ -100,6 +100,18 @@ int fs_resolve_parent(struct cg_call *call, const struct cg_fs_target *target, u
     return cg_resolve_parent(&call->vm->root, target->base, target->path, flags, &who, out);
 }
 
+/* Another process's /proc/<pid> is judged by the process scope as well (SPEC 3.4). False: refused and answered. */
+static bool may_inspect(struct cg_call *call, const char *text) {
+    char *end, subject[48];
+    if (call->tid == 0 || strncmp(text, "/proc/", 6) != 0 || cg_policy_constant(call->vm->launch.policy, CG_SCOPE_PROCESS, 0) == 1) return true;
+    const long number = strtol(text + 6, &end, 10);
+    if (end == text + 6 || (*end != '/' && *end != '\0')) return true;
+    const long process = cg_process_of(call->vm, number);
+    if (process == self_of(call).tgid) return true;
+    const int n = snprintf(subject, sizeof subject, "inspect:%ld", process);
+    return cg_judge(call, CG_SCOPE_PROCESS, 0, subject, (size_t)n, NULL);
+}
+
 /* Entries of /proc that show the namespaces of whoever opens them: on behalf, the host's. Not performed, except those that are the same everywhere. */
 static bool shows_opener(const char *text) {
     static const char *const same[] = {"kernel/cap_last_cap", "kernel/ngroups_max", "kernel/osrelease", "kernel/ostype", "kernel/overflowgid", "kernel/overflowuid",
@@ -135,6 +147,7 @@ bool fs_judge(struct cg_call *call, const struct cg_fs_target *target, unsigned 
     if (path->refused) operation = CG_FS_OP_STAT; /* on the way */
     if (path->text[0] != '/' && path->object >= 0) return true; /* a pipe, a socket: a descriptor the caller already has */
     if (cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, path->text, path->length, &rule) == 1) {
+        if (!may_inspect(call, path->text)) return false;
         if (!shows_opener(path->text)) return true;
         fs_refuse(call, target, operation, CG_RULE_UNSUPPORTED, path, "on behalf, this entry would show the host");
         return false;

@@ -112,3 +112,18 @@ int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out) {
     }
     return out->tgid > 0 && out->inner_tgid > 0 ? 0 : -ESRCH;
 }
+
+/* The process that a number means: these calls take a thread's as well. The number itself where there is no such thread. */
+long cg_process_of(struct cg_vm *vm, long number) {
+    char path[64], text[1024];
+    long group = number;
+    snprintf(path, sizeof path, "proc/%ld/status", number);
+    int fd = number > 0 ? openat(vm->root.top, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+    if (fd < 0) return number;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *line = strstr(text, "\nTgid:"); /* a newline in the program's name is shown as \\n */
+    if (line) sscanf(line, "\nTgid:%ld", &group);
+    return group > 0 ? group : number;
+}

@@ -120,6 +120,11 @@ static int finish(const struct cg_root *root, struct cg_path *out) {
     return out->error;
 }
 
+static int is_directory(int fd) {
+    struct stat st;
+    return fstat(fd, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 static int is_proc(int fd) {
     struct statfs fs;
     return fstatfs(fd, &fs) == 0 && fs.f_type == PROC_SUPER_MAGIC;
@@ -248,11 +253,10 @@ static int is_proc_root(int fd) {
 /* Take one component. 1: go on with *rest; 0: the walk is over and out is filled. */
 static int take_component(struct walk *walk, char **rest, char **spare, const char *at, int want_parent) {
     struct cg_path *out = walk->out;
-    char name[NAME_MAX + 1], link[PATH_MAX];
-    const size_t part = strcspn(at, "/");
-    if (part > NAME_MAX) { stop(walk, ENAMETOOLONG, at); return 0; }
-    memcpy(name, at, part);
-    name[part] = '\0';
+    char name[NAME_MAX + 2], link[PATH_MAX];
+    const size_t part = strcspn(at, "/"), kept = part > NAME_MAX ? NAME_MAX + 1 : part;
+    memcpy(name, at, kept); /* one byte too many is as much too long as more: the kernel says which error comes first */
+    name[kept] = '\0';
     const char *after = at + part;
     while (*after == '/') after++;
     const int last = *after == '\0', slash = at[part] == '/';
@@ -266,6 +270,10 @@ static int take_component(struct walk *walk, char **rest, char **spare, const ch
             return 0;
         }
         if (name[1] == '.' && go_up(walk, at) != 0) return 0;
+        if (name[1] == '\0' && faccessat(walk->here, ".", F_OK, 0) != 0) { /* looked up as any name, which takes the right to search */
+            stop(walk, errno, at);
+            return 0;
+        }
         memmove(*rest, after, tail + 1);
         return 1;
     }
@@ -349,6 +357,7 @@ static int walk_path(const struct cg_root *root, int base, const char *path, uns
     else if (path[0] == '/' && flags & CG_RESOLVE_BENEATH) out->error = EXDEV;
     else if ((walk.here = fcntl(start, F_DUPFD_CLOEXEC, 0)) < 0) out->error = errno;
     else if (flags & (CG_RESOLVE_BENEATH | CG_RESOLVE_IN_ROOT | CG_RESOLVE_NO_XDEV) && place_of(walk.here, &walk.start) != 0) out->error = errno;
+    else if (!is_directory(walk.here)) out->error = ENOTDIR; /* also for "/" under IN_ROOT, which names nothing below it */
     if (!out->error) {
         memcpy(rest, path, size + 1);
         for (;;) {

@@ -30,7 +30,7 @@ struct cg_path {
     int error;                  /* 0, or the errno the kernel's own look-up ends in */
     int magic;                  /* 1: reached through a descriptor link in /proc */
     int refused;                /* 1: `traverse` said no; text is what it was asked about */
-    char name[NAME_MAX + 2];    /* the last name ("" when there is none), with a trailing '/' if the path had one */
+    char name[NAME_MAX + 3];    /* the last name ("" when there is none), with a trailing '/' if the path had one */
     size_t length;
     char text[PATH_MAX + NAME_MAX + 2]; /* the resolved path in the VM: what the policy judges. With an error: the name that would be */
 };

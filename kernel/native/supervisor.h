@@ -162,6 +162,7 @@ int cg_take_descriptor(struct cg_call *, int number);
 int cg_pin_cwd(struct cg_call *);
 struct cg_caller { bool zombie; pid_t group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
+long cg_process_of(struct cg_vm *vm, long number); /* numbers of the VM's own namespace */
 
 /* ---- denial.c ---- */
 struct cg_denial {

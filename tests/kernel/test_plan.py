@@ -30,12 +30,21 @@ def test_the_secure_default_asks_about_the_network_alone() -> None:
     assert plan_of().notified == {"network"}
 
 
+# Another process is inspected by paths of /proc.
+INSPECTING = {"fs.*", "fs.read", "fs.readdir", "fs.stat", "fs.readlink"}
+
+
 @pytest.mark.parametrize(
     ("permissions", "expected"),
     [
         ({"network": "allow"}, set()),
         ({"network": "allow", "fs": "deny"}, FS_TRIGGERS),
-        ({"network": "allow", "process": "deny"}, {"process"}),
+        ({"network": "allow", "process": "deny"}, {"process", *INSPECTING}),
+        ({"network": "allow", "process": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["kill"]}]}}, {"process"}),
+        (
+            {"network": "allow", "process": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["insp*:4"]}]}},
+            {"process", *INSPECTING},
+        ),
         ({"network": "allow", "childProcess": "deny"}, {"childProcess"}),
         ({"network": "allow", "env": "deny", "binding": "deny"}, set()),
         (
