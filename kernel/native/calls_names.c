@@ -142,6 +142,12 @@ static bool widens(struct cg_call *call, const struct cg_path *from, const struc
     return cg_policy_subtree_differs(call->vm->launch.policy, from->text, from->length, to->text, to->length, directory) != 0;
 }
 
+/* Nothing that could be judged was found: not even a name. */
+static bool unjudgeable(const struct cg_path *path) { return path->text[0] == '\0' && path->error; }
+
+/* The look-up failed before the last name. */
+static bool no_directory(const struct cg_path *path) { return path->error && (path->error != ENOENT || path->parent < 0); }
+
 static void move_name(struct cg_call *call, const struct cg_fs_target *from, const struct cg_fs_target *to, unsigned flags) {
     struct cg_path old, new;
     if (flags & ~(unsigned)(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT) || (flags & RENAME_EXCHANGE && flags != RENAME_EXCHANGE)) {
@@ -149,15 +155,20 @@ static void move_name(struct cg_call *call, const struct cg_fs_target *from, con
         return;
     }
     if (flags & RENAME_WHITEOUT) { cg_answer_error(call, EPERM); return; } /* makes a device */
-    if (find_old(call, from, CG_FS_OP_RENAME, EBUSY, &old) != 0) return;
+    fs_resolve_parent(call, from, 0, &old);
     fs_resolve_parent(call, to, 0, &new);
-    const bool replaces = new.object >= 0;
-    const bool exchange = flags & RENAME_EXCHANGE;
-    if (new.text[0] == '\0' && new.error) cg_answer_error(call, new.error);
+    const bool replaces = new.object >= 0, exchange = flags & RENAME_EXCHANGE;
+    /* Every verdict first, then the errnos in the kernel's order: both directories, what has no name, what is missing. */
+    if (unjudgeable(&old)) cg_answer_error(call, old.error);
+    else if (!fs_judge(call, from, CG_FS_OP_RENAME, &old)) {
+    } else if (unjudgeable(&new)) cg_answer_error(call, new.error);
     else if (!fs_judge(call, to, CG_FS_OP_RENAME, &new)) {
     } else if (replaces && !exchange && !(flags & RENAME_NOREPLACE) && !fs_judge(call, to, CG_FS_OP_RM, &new)) {
-    } else if (new.error && (new.error != ENOENT || new.parent < 0)) cg_answer_error(call, new.error);
+    } else if (no_directory(&old)) cg_answer_error(call, old.error);
+    else if (no_directory(&new)) cg_answer_error(call, new.error);
+    else if (old.name[0] == '\0' || old.parent < 0) cg_answer_error(call, EBUSY);
     else if (new.name[0] == '\0' || new.parent < 0) cg_answer_error(call, flags & RENAME_NOREPLACE ? EEXIST : EBUSY);
+    else if (old.error) cg_answer_error(call, old.error);
     else if (exchange && !replaces) cg_answer_error(call, ENOENT);
     else if (is_mount_point(&old) || is_mount_point(&new)) cg_answer_error(call, EBUSY);
     else if (widens(call, &old, &new)) fs_refuse(call, from, CG_FS_OP_RENAME, CG_RULE_WIDENING, &old, WIDENING);
@@ -216,17 +227,22 @@ void fs_symlink(struct cg_call *call) {
 
 static void make_link(struct cg_call *call, const struct cg_fs_target *from, bool follow, const struct cg_fs_target *to) {
     struct cg_path old, new;
-    if (fs_find(call, from, (follow ? CG_RESOLVE_FOLLOW : 0) | CG_RESOLVE_EMPTY, CG_FS_OP_WRITE, &old) != 0) return;
-    if (find_new(call, to, CG_FS_OP_WRITE, &new) == 0) {
-        struct stat st;
-        if (fstat(old.object, &st) == 0 && S_ISDIR(st.st_mode)) cg_answer_error(call, EPERM);
-        else if (strchr(new.name, '/')) cg_answer_error(call, ENOENT);
-        /* A file without a name (O_TMPFILE) has none to compare with: it is created by this link, which was judged as a write. */
-        else if (st.st_nlink > 0 && widens(call, &old, &new))
-            fs_refuse(call, from, CG_FS_OP_WRITE, CG_RULE_WIDENING, &old, WIDENING);
-        else done(call, linkat(AT_FDCWD, fs_own_path(old.object).text, new.parent, new.name, AT_SYMLINK_FOLLOW), &old, &new);
-        cg_path_release(&new);
-    }
+    struct stat st = {0};
+    fs_resolve(call, from, (follow ? CG_RESOLVE_FOLLOW : 0) | CG_RESOLVE_EMPTY, &old);
+    fs_resolve_parent(call, to, 0, &new);
+    if (unjudgeable(&old)) cg_answer_error(call, old.error);
+    else if (!fs_judge(call, from, CG_FS_OP_WRITE, &old)) {
+    } else if (unjudgeable(&new)) cg_answer_error(call, new.error);
+    else if (!fs_judge(call, to, CG_FS_OP_WRITE, &new)) {
+    } else if (old.error) cg_answer_error(call, old.error);
+    else if (new.object >= 0) cg_answer_error(call, EEXIST);
+    else if (no_directory(&new) || new.name[0] == '\0') cg_answer_error(call, new.error ? new.error : ENOENT);
+    else if (strchr(new.name, '/')) cg_answer_error(call, ENOENT);
+    else if (fstat(old.object, &st) == 0 && S_ISDIR(st.st_mode)) cg_answer_error(call, EPERM);
+    /* A file without a name (O_TMPFILE) has none to compare with: it is created by this link, which was judged as a write. */
+    else if (st.st_nlink > 0 && widens(call, &old, &new)) fs_refuse(call, from, CG_FS_OP_WRITE, CG_RULE_WIDENING, &old, WIDENING);
+    else done(call, linkat(AT_FDCWD, fs_own_path(old.object).text, new.parent, new.name, AT_SYMLINK_FOLLOW), &old, &new);
+    cg_path_release(&new);
     cg_path_release(&old);
 }
 

@@ -22,7 +22,7 @@
 static bool judge_open(struct cg_call *call, const struct cg_fs_target *target, uint64_t flags, const struct cg_path *path, bool creates, mode_t type) {
     const uint64_t access = flags & O_ACCMODE;
     if (flags & O_PATH) return fs_judge(call, target, CG_FS_OP_STAT, path);
-    const bool directory = S_ISDIR(type) || (!type && !creates && flags & O_DIRECTORY);
+    const bool directory = access == O_RDONLY && (S_ISDIR(type) || flags & O_DIRECTORY); /* by what is asked, or the answer would tell what is there */
     if (access != O_WRONLY && !(flags & TMPFILE) && !fs_judge(call, target, directory ? CG_FS_OP_READDIR : CG_FS_OP_READ, path)) return false;
     if (access == O_RDWR && flags & TMPFILE && !fs_judge(call, target, CG_FS_OP_READ, path)) return false;
     if ((access != O_RDONLY || creates || flags & (TMPFILE | O_TRUNC)) && !fs_judge(call, target, CG_FS_OP_WRITE, path)) return false;

@@ -186,9 +186,10 @@ static int judge_traversal(struct walk *walk, const char *name) {
     return -1;
 }
 
-/* A name that the kernel would fail on: said as it is, unless the rest goes up again, when the errno would tell what is there. */
+/* A name that the kernel would fail on. The last one is judged by whoever asked for it; one on the way here, so that a missing one and one that is no directory
+ * are answered alike where neither may be told. */
 static void fail_at(struct walk *walk, int error, const char *at, const char *name, const char *after) {
-    if (goes_up(after) && judge_traversal(walk, name) != 0) return;
+    if (*after && judge_traversal(walk, name) != 0) return;
     stop(walk, error, at);
 }
 
@@ -262,13 +263,11 @@ static int take_component(struct walk *walk, char **rest, char **spare, const ch
     const int last = *after == '\0', slash = at[part] == '/';
     const size_t tail = strlen(after);
 
+    if (walk->depth > 0 && !is_directory(walk->here)) { /* the file before was no directory: judged as the name on the way that it is */
+        if (judge_traversal(walk, "") == 0) stop(walk, ENOTDIR, at);
+        return 0;
+    }
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-        struct stat st;
-        if (fstat(walk->here, &st) == 0 && !S_ISDIR(st.st_mode)) {
-            if (name[1] == '.' && judge_traversal(walk, "") != 0) return 0;
-            stop(walk, ENOTDIR, at);
-            return 0;
-        }
         if (name[1] == '.' && go_up(walk, at) != 0) return 0;
         if (name[1] == '\0' && faccessat(walk->here, ".", F_OK, 0) != 0) { /* looked up as any name, which takes the right to search */
             stop(walk, errno, at);

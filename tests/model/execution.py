@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 #: Given on the command line, because a policy that denies by default would not let the guest read it from a file.
 DRIVER: Final = Path(driver.__file__).read_text()
 AT_FDCWD: Final = -100
-DENIALS_KEPT: Final = 1000
 
 
 class Seen(NamedTuple):
@@ -87,7 +87,10 @@ def plant(vm: VM, top: str, spec: Spec) -> None:
 def _tree(vm: VM) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for name in sorted({*vm.fs.unchecked.listdir("/")}.intersection(TOP_LEVEL)):
-        found |= tree_of(vm, below("/", name))
+        path = below("/", name)
+        entries = tree_of(vm, path)
+        # A link is not looked through, wherever it leads.
+        found |= entries if entries[path].kind == "d" else {path: entries[path]}
     return {path: entry._replace(modified_ns=0) for path, entry in found.items()}
 
 
@@ -115,7 +118,7 @@ def _steps_of(call: Call, at: int) -> list[list[Any]]:
         case "readlink", path:
             return [["readlink", path, {"out": 256}, 256]]
         case "listdir", path:
-            return [["open", path, driver.os.O_DIRECTORY], ["getdents64", {"fd": at}, {"out": 4096}, 4096]]
+            return [["open", path, os.O_DIRECTORY], ["getdents64", {"fd": at}, {"out": 4096}, 4096]]
         case "open", path, flags, content:
             return [["open", path, flags, 0o666], ["write", {"fd": at}, {"raw": content.hex()}, len(content)]]
         case "rename", old, new, flags:
@@ -145,7 +148,9 @@ def difference(scenario: Scenario, model: Seen, vm: Seen) -> str:
     """The first difference in words, and what led to it; empty if there is none."""
     for number, (call, expected, got) in enumerate(zip(scenario.calls, model.answers, vm.answers, strict=True)):
         if expected != got:
-            before = "\n".join(f"  {one} -> {answer}" for one, answer in zip(scenario.calls[:number], model.answers, strict=False))
+            before = "\n".join(
+                f"  {one} -> {answer}" for one, answer in zip(scenario.calls[:number], model.answers, strict=False)
+            )
             return f"{before}\n{call}\n  model: {expected}\n  VM:    {got}"
     if model.refusals != vm.refusals:
         return f"refusals\n  model: {model.refusals}\n  VM:    {vm.refusals}"
@@ -155,4 +160,6 @@ def difference(scenario: Scenario, model: Seen, vm: Seen) -> str:
 
 
 def _changes(model: Mapping[str, Entry], vm: Mapping[str, Entry]) -> str:
-    return "\n  ".join(f"{path}: model {model.get(path)}, VM {vm.get(path)}" for path in sorted({*model, *vm}) if model.get(path) != vm.get(path))
+    return "\n  ".join(
+        f"{path}: model {model.get(path)}, VM {vm.get(path)}" for path in sorted({*model, *vm}) if model.get(path) != vm.get(path)
+    )

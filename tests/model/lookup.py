@@ -94,17 +94,10 @@ class Walk:
         return self._stopped(name, errno.ENOENT if node is None else errno.ENOTDIR)
 
     def _stopped(self, name: str, error: int) -> Found:
-        """The walk cannot go on at *name*. If the path would have left it again, the errno alone would tell what is there."""
+        """The walk cannot go on at *name*. On the way, whether it is missing or no directory is not told where it may not be looked at."""
         path = below(self.here.path, name)
-        if ".." in self.names:
-            told = [path]
-            while self.names[0] == ".":
-                self.names.pop(0)
-            if error == errno.ENOTDIR and self.names[0] != ".." and ".." in self.names[1:]:
-                told.append(below(path, self.names[0]))  # a missing name before a ".." as well
-            for each in told:
-                if not self.may_look(each):
-                    return self._refused(each)
+        if self.names and not self.may_look(path):
+            return self._refused(path)
         return Found(joined(self.here.path, [name, *self.names]), error=error)
 
     def _follow(self, name: str, link: Link) -> Found | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from typing import Any, Final
 
-from callgate.scopes import Policy
+from callgate.scopes import OPERATIONS, Policy
 from tests.model.lookup import Found, Last, Walk
 from tests.model.nodes import Directory, File, Link, Node, filemode, tree
 from tests.vm_fixtures import Entry
@@ -36,6 +37,7 @@ class Machine:
         self.cwd = cwd
         self.policy = policy
         self.refusals: list[tuple[str, str]] = []  # operation and path of each
+        self._fs = policy.compiled()["fs"]
         self._known: dict[tuple[str, str], bool] = {}
 
     def tree(self) -> dict[str, Entry]:
@@ -62,8 +64,13 @@ class Machine:
         self.refusals.append((operation, path))
         return Failed(errno.EACCES)
 
-    def _find(self, path: str, *, follow: bool = True, keep_name: bool = False) -> Found:
-        walk = Walk(self.root, self.cwd, lambda on_the_way: self.allows("stat", on_the_way))
+    def _find(self, path: str, operations: Iterable[str], *, follow: bool = True, keep_name: bool = False) -> Found:
+        """Where *path* leads, for a call that is judged as *operations*.
+
+        Of a call whose operations are allowed on every path the way is not judged: the guest may ask it about the name itself.
+        """
+        is_judged = any(self._fs.constant(operation) is not True for operation in operations)
+        walk = Walk(self.root, self.cwd, lambda on_the_way: not is_judged or self.allows("stat", on_the_way))
         return walk.run(path, follow=follow, keep_name=keep_name)
 
     def _judge(self, found: Found, *operations: str) -> None:
@@ -74,7 +81,7 @@ class Machine:
                 raise self._refuse(operation, found.judged)
 
     def _object(self, path: str, operation: str, *, follow: bool = True) -> Node:
-        found = self._find(path, follow=follow)
+        found = self._find(path, [operation], follow=follow)
         self._judge(found, operation)
         if found.error or found.node is None:
             raise Failed(found.error)
@@ -100,7 +107,7 @@ class Machine:
 
     def listdir(self, path: str) -> object:
         self.open(path, os.O_RDONLY | os.O_DIRECTORY, b"")
-        directory = self._find(path).node
+        directory = self._find(path, ["readdir"]).node
         assert isinstance(directory, Directory)
         if directory.is_removed:
             raise Failed(errno.ENOENT)
@@ -119,7 +126,7 @@ class Machine:
         """Opens, says what was opened, and writes *content* if the descriptor can."""
         create, exclusive = bool(flags & os.O_CREAT), flags & os.O_CREAT and flags & os.O_EXCL
         own_name = bool(flags & os.O_NOFOLLOW or exclusive)
-        found = self._find(path, follow=not own_name, keep_name=create and own_name)
+        found = self._find(path, _could_imply(flags), follow=not own_name, keep_name=create and own_name)
         creates = create and found.node is None and found.directory is not None
         self._judge(found, *_opening(found, flags, creates))
         if create and found.directory and found.has_slash:
@@ -162,20 +169,20 @@ class Machine:
         return found.directory
 
     def mkdir(self, path: str, mode: int) -> object:
-        found = self._find(path, follow=False, keep_name=True)
+        found = self._find(path, ["create_dir"], follow=False, keep_name=True)
         self._judge(found, "create_dir")
         self._new_name(found, directory=True).adopt(found.name, Directory(mode=mode & ~UMASK))
         return 0
 
     def symlink(self, text: str, path: str) -> object:
-        found = self._find(path, follow=False, keep_name=True)
+        found = self._find(path, ["symlink"], follow=False, keep_name=True)
         self._judge(found, "symlink")
         self._new_name(found).adopt(found.name, Link(text))
         return 0
 
     def link(self, old: str, new: str) -> object:
-        source = self._find(old, follow=False)
-        target = self._find(new, follow=False, keep_name=True)
+        source = self._find(old, OPERATIONS["fs"], follow=False)
+        target = self._find(new, OPERATIONS["fs"], follow=False, keep_name=True)
         self._judge(source, "write")
         self._judge(target, "write")
         if source.error:
@@ -190,7 +197,7 @@ class Machine:
         return 0
 
     def unlink(self, path: str) -> object:
-        found = self._find(path, follow=False, keep_name=True)
+        found = self._find(path, ["rm"], follow=False, keep_name=True)
         self._judge(found, "rm")
         if found.error or found.last is not Last.NAME:
             raise Failed(found.error or errno.EISDIR)
@@ -202,7 +209,7 @@ class Machine:
         return 0
 
     def rmdir(self, path: str) -> object:
-        found = self._find(path, follow=False, keep_name=True)
+        found = self._find(path, ["rm"], follow=False, keep_name=True)
         self._judge(found, "rm")
         if found.error:
             raise Failed(found.error)
@@ -217,8 +224,8 @@ class Machine:
 
     def rename(self, old: str, new: str, flags: int) -> object:
         """As do_renameat2() of the kernel, once all names are known to be allowed."""
-        source = self._find(old, follow=False, keep_name=True)
-        target = self._find(new, follow=False, keep_name=True)
+        source = self._find(old, OPERATIONS["fs"], follow=False, keep_name=True)
+        target = self._find(new, OPERATIONS["fs"], follow=False, keep_name=True)
         self._judge(source, "rename")
         self._judge(target, "rename", *(["rm"] if target.node and not flags & (NOREPLACE | EXCHANGE) else []))
         for found in (source, target):
@@ -269,11 +276,18 @@ def _opening(found: Found, flags: int, creates: bool) -> list[str]:
     access = flags & os.O_ACCMODE
     if flags & TMPFILE:
         return ["read", "write"] if access == os.O_RDWR else ["write"]
-    lists = isinstance(found.node, Directory) or (found.node is None and not creates and flags & os.O_DIRECTORY)
+    lists = access == os.O_RDONLY and (isinstance(found.node, Directory) or flags & os.O_DIRECTORY)
     operations = [] if access == os.O_WRONLY else ["readdir" if lists else "read"]
     if access != os.O_RDONLY or creates or flags & os.O_TRUNC:
         operations.append("write")
     return [*operations, "truncate"] if flags & os.O_TRUNC else operations
+
+
+def _could_imply(flags: int) -> set[str]:
+    """The operations that an open with these flags implies on one file or another."""
+    nothing, some_file, directory = Found(""), Found("", File(b"")), Found("", Directory())
+    cases = [(some_file, False), (directory, False), (nothing, False), (nothing, bool(flags & os.O_CREAT))]
+    return {operation for found, creates in cases for operation in _opening(found, flags, creates)}
 
 
 def _cannot_open(node: Node | None, flags: int) -> int:

@@ -13,7 +13,7 @@ from tests.model.machine import EXCHANGE, NOREPLACE
 from tests.model.nodes import Spec, paths_in
 
 TOP: Final = "/w"
-NAMES: Final = ("a", "b", "c", ".env")
+NAMES: Final[tuple[str, ...]] = ("a", "b", "c", ".env")
 TOP_LEVEL: Final = (*NAMES, TOP.strip("/"))  # of the VM's root, whose other entries no scenario touches
 
 Call: TypeAlias = tuple[Any, ...]
@@ -28,18 +28,23 @@ class Scenario(NamedTuple):
     calls: tuple[Call, ...]
 
 
-NAME: Final = st.sampled_from(NAMES)
+NAME: Final[st.SearchStrategy[str]] = st.sampled_from(NAMES)
 CONTENT: Final = st.sampled_from([b"", b"one", b"longer content"])
 COMPONENT: Final = st.sampled_from([*NAMES, *NAMES, "..", ".", TOP.strip("/")])
 LINK_TEXT: Final = st.lists(COMPONENT, min_size=1, max_size=3).map("/".join) | st.builds(
     "{}{}{}".format, st.sampled_from([TOP + "/", "../", ""]), NAME, st.sampled_from(["", "", "/", "/.."])
 )
-LEAF: Final = CONTENT | LINK_TEXT
-SPEC: Final = st.dictionaries(
-    NAME,
-    st.recursive(LEAF, lambda inner: st.dictionaries(NAME, inner, max_size=3) | LEAF, max_leaves=6)
-    | st.dictionaries(NAME, LEAF | st.dictionaries(NAME, LEAF, max_size=2), max_size=3),
-    min_size=2,
+LEAF: Final[st.SearchStrategy[Spec | bytes | str]] = CONTENT | LINK_TEXT
+
+
+def _directories(inner: st.SearchStrategy[Any], least: int = 0, most: int = len(NAMES)) -> st.SearchStrategy[Any]:
+    return st.dictionaries(NAME, inner, min_size=least, max_size=most)
+
+
+SPEC: Final[st.SearchStrategy[Spec]] = _directories(
+    st.recursive(LEAF, lambda inner: _directories(inner, most=3) | LEAF, max_leaves=6)
+    | _directories(LEAF | _directories(LEAF, most=2), most=3),
+    least=2,
 )
 
 # Always searchable, readable and writable for the owner, so that every EACCES is the policy's.
@@ -49,17 +54,21 @@ HOW_OPENED: Final = st.sampled_from(
     [0, CREATE, CREATE | EXCL, TRUNC, CREATE | TRUNC, APPEND, os.O_NOFOLLOW, CREATE | os.O_NOFOLLOW, os.O_DIRECTORY]
 )
 ACCESS: Final = st.sampled_from([os.O_RDONLY, os.O_WRONLY, os.O_RDWR])
-OPEN_FLAGS: Final = st.builds(int.__or__, ACCESS, HOW_OPENED) | st.sampled_from([os.O_TMPFILE | os.O_RDWR, os.O_TMPFILE | os.O_WRONLY])
+OPEN_FLAGS: Final = st.builds(int.__or__, ACCESS, HOW_OPENED) | st.sampled_from(
+    [os.O_TMPFILE | os.O_RDWR, os.O_TMPFILE | os.O_WRONLY]
+)
 
 
 @st.composite
 def paths(draw: st.DrawFn, spec: Spec) -> str:
     """A path: often of something that is there, often by a detour."""
     known = st.sampled_from([TOP, *paths_in(spec, TOP)])
-    parts = draw(known | known | st.lists(NAME, min_size=1, max_size=3).map(lambda names: "/".join([TOP, *names]))).split("/")[1:]
-    if draw(st.integers(0, 2)) == 0:
+    parts = draw(known | known | known | st.lists(NAME, min_size=1, max_size=3).map(lambda names: "/".join([TOP, *names]))).split(
+        "/"
+    )[1:]
+    if draw(st.integers(0, 4)) == 0:
         parts.append(draw(NAME))
-    way = draw(st.sampled_from(["absolute", "relative", "relative", "detour", "around", "dots", "wild"]))
+    way = draw(st.sampled_from(["absolute", "absolute", "relative", "relative", "relative", "detour", "around", "dots", "wild"]))
     match way:
         case "relative":
             parts = parts[1:] or ["."]
@@ -73,7 +82,7 @@ def paths(draw: st.DrawFn, spec: Spec) -> str:
         case "wild":
             parts = draw(st.lists(COMPONENT, min_size=1, max_size=5))
     start = "/" if way in ("absolute", "detour", "around") else ""
-    return start + "/".join(parts) + draw(st.sampled_from([*[""] * 8, "/", "/."]))
+    return start + "/".join(parts) + draw(st.sampled_from([*[""] * 12, "/", "/."]))
 
 
 def calls(spec: Spec) -> st.SearchStrategy[Call]:
@@ -98,18 +107,24 @@ def calls(spec: Spec) -> st.SearchStrategy[Call]:
 OPERATIONS_OF_RULE: Final = st.just(["*"]) | st.lists(st.sampled_from(OPERATIONS["fs"]), min_size=1, max_size=3, unique=True)
 
 
-def _rules(mode: st.SearchStrategy[str], patterns: st.SearchStrategy[str], operations: st.SearchStrategy[list[str]]) -> st.SearchStrategy[Rule]:
+def _rules(
+    mode: st.SearchStrategy[str], patterns: st.SearchStrategy[str], operations: st.SearchStrategy[list[str]]
+) -> st.SearchStrategy[Rule]:
     return st.fixed_dictionaries({"mode": mode, "operations": operations, "paths": st.lists(patterns, min_size=1, max_size=2)})
 
 
 def policies(family: str, spec: Spec) -> st.SearchStrategy[Mapping[str, Any]]:
     """An fs rule set of one of FAMILIES for a tree."""
-    path = st.sampled_from([TOP, *paths_in(spec, TOP)]) | st.builds("{}/{}".format, st.sampled_from([TOP, *paths_in(spec, TOP)]), NAME)
+    path = st.sampled_from([TOP, *paths_in(spec, TOP)]) | st.builds(
+        "{}/{}".format, st.sampled_from([TOP, *paths_in(spec, TOP)]), NAME
+    )
     subtree = path.map("{}/**".format)
     middle = st.one_of(
-        NAME.map("/**/{}".format), NAME.map("/**/{}/**".format), NAME.map((TOP + "/*/{}").format), NAME.map((TOP + "/**/{}/*").format),
-        path.map("{}/*".format), st.builds("{}/**/{}".format, path, NAME), st.sampled_from([f"{TOP}/?", f"{TOP}/?/**"]),
-    )  # fmt: skip
+        *(NAME.map(glob.format) for glob in ("/**/{}", "/**/{}/**", TOP + "/*/{}", TOP + "/**/{}/*")),
+        path.map("{}/*".format),
+        st.builds("{}/**/{}".format, path, NAME),
+        st.sampled_from([f"{TOP}/?", f"{TOP}/?/**"]),
+    )
     deny, either, every = st.just("deny"), st.sampled_from(["allow", "deny"]), st.just(["*"])
     anything = path | subtree | middle
     rules = {
@@ -131,8 +146,8 @@ FAMILIES: Final = ("subtrees", "single-files", "middle-globs", "flips", "denied-
 
 
 @st.composite
-def scenarios(draw: st.DrawFn, family: str, most_calls: int = 30) -> Scenario:
+def scenarios(draw: st.DrawFn, family: str, most_calls: int = 40) -> Scenario:
     """A scenario under a policy of *family*."""
     spec = draw(SPEC)
     fs = draw(policies(family, spec))
-    return Scenario(dict(fs), spec, tuple(draw(st.lists(calls(spec), min_size=most_calls // 2, max_size=most_calls))))
+    return Scenario(dict(fs), spec, tuple(draw(st.lists(calls(spec), min_size=most_calls // 4, max_size=most_calls))))
