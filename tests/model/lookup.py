@@ -94,7 +94,7 @@ class Walk:
         return self._stopped(name, errno.ENOENT if node is None else errno.ENOTDIR)
 
     def _stopped(self, name: str, error: int) -> Found:
-        """The walk cannot go on at *name*. On the way, whether it is missing or no directory is not told where it may not be looked at."""
+        """The walk cannot go on at *name*. Whether that is missing or no directory is not told where it may not be looked at."""
         path = below(self.here.path, name)
         if self.names and not self.may_look(path):
             return self._refused(path)

@@ -49,7 +49,7 @@ def test_a_vm_does_what_the_model_does(family: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_vm_does_what_the_model_does_at_length(family: str) -> None:
-    _compare(family, examples=600)
+    _compare(family, examples=300)
 
 
 def _compare(family: str, examples: int) -> None:
