@@ -128,7 +128,7 @@ class Probe:
 
     PATH: Final = "/opt/rawcalls"
     #: Ways to be the process that makes the calls; see the program.
-    CALLERS: Final = ("main", "thread", "child", "grandchild", "sharer")
+    CALLERS: Final = ("main", "thread", "child", "grandchild", "sharer", "lone-fs", "survivor")
 
     def __init__(self, program: Path) -> None:
         self._program = program

@@ -140,7 +140,7 @@ def test_identities_do_not_change(vm: VM, probe: Probe) -> None:
         ("setresgid", 0, 0, 0),
         ("setuid", 65534),
     ]
-    lines = [call(name, *arguments) for name, *arguments in changes]  # type: ignore[arg-type]
+    lines = [call(name, *arguments) for name, *arguments in changes]
     answers = results(probe.in_vm(vm, [*lines, call("setfsuid", 0), call("setfsuid", -1), call("getuid"), call("getgid")]))
     assert set(answers[:6]) <= {-EPERM, -22}
     assert answers[7:] == [1000, 1000, 1000]

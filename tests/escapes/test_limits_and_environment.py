@@ -1,4 +1,4 @@
-"""Limits that a guest cannot raise, and what it starts with: an environment, three descriptors (catalogue 104, 106, 111 to 113)."""
+"""What a guest cannot raise, and what it starts with: an environment, three descriptors (catalogue 104, 106, 111 to 113)."""
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ def test_descriptors_are_passed_between_guests(vm_factory: Callable[..., VM]) ->
     program = (
         "import os, socket\na, b = socket.socketpair()\n"
         "fd = os.open('/w/plain', os.O_RDONLY)\nsocket.send_fds(a, [b'x'], [fd])\n"
-        "_, fds, _, _ = socket.recv_fds(b, 10, 1)\nprint(os.read(fds[0], 99).decode(), os.fstat(fd).st_ino == os.fstat(fds[0]).st_ino)\n"
+        "_, fds, _, _ = socket.recv_fds(b, 10, 1)\n"
+        "print(os.read(fds[0], 99).decode(), os.fstat(fd).st_ino == os.fstat(fds[0]).st_ino)\n"
         "print(a.sendmsg([b'y' * 10, b'z']), b.recv(99))\n"
     )
     for permissions in (None, judged_but_allowed(), deny("/x/**", network="allow")):
@@ -152,7 +153,8 @@ def test_the_peer_of_a_guest_is_never_the_supervisor(vm_factory: Callable[..., V
     """Where the connection is made on its behalf the process is shown as one outside the VM, which is number 0."""
     program = (
         "import os, socket, struct\nserver = socket.socket(socket.AF_UNIX); server.bind('/tmp/s'); server.listen()\n"
-        "pid = os.fork()\nif pid == 0:\n    client = socket.socket(socket.AF_UNIX); client.connect('/tmp/s'); client.recv(1); os._exit(0)\n"
+        "pid = os.fork()\nif pid == 0:\n    client = socket.socket(socket.AF_UNIX); client.connect('/tmp/s')\n"
+        "    client.recv(1); os._exit(0)\n"
         "peer, _ = server.accept()\n"
         "process, *ids = struct.unpack('3i', peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))\n"
         "print('itself' if process == pid else process, ids == [os.getuid(), os.getgid()])\n"

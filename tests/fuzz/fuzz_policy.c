@@ -132,8 +132,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_CHECK(error == 0 || error == -EBADMSG, "loading gives %d", error);
     FUZZ_CHECK((error == 0) == (policy != NULL), "error %d and policy %p", error, (void *)policy);
     if (policy) {
-        struct cg_policy *shorter;
-        FUZZ_CHECK(cg_policy_load(blob, length - 1, &shorter) == -EBADMSG && !shorter, "a blob cut short is accepted");
+        struct cg_policy *other;
+        FUZZ_CHECK(cg_policy_load(blob, length - 1, &other) == -EBADMSG && !other, "a blob cut short is accepted");
+        uint8_t *longer = calloc(1, length + 1);
+        if (!longer) abort();
+        memcpy(longer, blob, length);
+        FUZZ_CHECK(cg_policy_load(longer, length + 1, &other) == -EBADMSG && !other, "a blob with a byte left over is accepted");
+        free(longer);
         check_subject(policy, blob, (const char *)one, n, (unsigned)m);
         check_subject(policy, blob, (const char *)two, m, (unsigned)n);
         /* The widening rule is about normalised absolute paths. */

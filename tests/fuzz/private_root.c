@@ -28,7 +28,7 @@ static void write_text(const char *path, const char *text) {
     close(fd);
 }
 
-void private_root_enter(int with_proc) {
+void private_root_enter(void) {
     char text[64];
     const unsigned uid = geteuid(), gid = getegid();
     const int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -41,10 +41,10 @@ void private_root_enter(int with_proc) {
     write_text("/proc/self/gid_map", text);
     must(mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL), "private mounts");
     must(mount("fuzz", "/tmp", "tmpfs", 0, "size=16m,nr_inodes=20k,mode=0755"), "tmpfs");
-    if (with_proc) {
-        must(mkdir("/tmp/proc", 0755), "/proc");
-        must(mount("/proc", "/tmp/proc", NULL, MS_BIND | MS_REC, NULL), "bind /proc");
-    }
+    struct mount_attr read_only = {.attr_set = MOUNT_ATTR_RDONLY};
+    must(mkdir("/tmp/proc", 0755), "/proc");
+    must(mount("/proc", "/tmp/proc", NULL, MS_BIND | MS_REC, NULL), "bind /proc");
+    must((int)syscall(SYS_mount_setattr, AT_FDCWD, "/tmp/proc", AT_RECURSIVE, &read_only, sizeof read_only), "a read-only /proc");
     must(chdir("/tmp"), "chdir");
     must((int)syscall(SYS_pivot_root, ".", "."), "pivot_root");
     must(umount2(".", MNT_DETACH), "the old root");

@@ -2,8 +2,8 @@
 #ifndef PRIVATE_ROOT_H
 #define PRIVATE_ROOT_H
 
-/* Namespaces, an empty tmpfs of 16 MiB as "/" (and, if asked for, the host's /proc on "/proc"), a user without any right. Ends the process on failure.
+/* Namespaces, an empty tmpfs of 16 MiB as "/" (with the host's /proc, read-only, on "/proc"), a user without any right. Ends the process on failure.
  * The working directory stays where it was, out of reach of every path but the relative ones of this process. */
-void private_root_enter(int with_proc);
+void private_root_enter(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* Makes system calls exactly as its standard input words them, one a line, and says what each gave.
  *
- *   rawcalls main|thread|child|grandchild|sharer|lone-fs <script
+ *   rawcalls main|thread|child|grandchild|sharer|lone-fs|survivor <script
  *
  * A line is "NUMBER ARGUMENT..." or "i386 NUMBER ARGUMENT..." (int 0x80). An argument is
  *   123 -100 0x10   a number                 =3       what line 3 (from 0) gave
@@ -12,7 +12,8 @@
  * Each line's answer is the raw result (minus the errno), then " HEX" for each o-argument.
  *
  * The calls are made with the bare instruction, so no library has a say in them, by: the first thread, another thread, a child, a
- * grandchild that detached itself (two forks and setsid), a process that shares the memory, or a thread with a directory of its own.
+ * grandchild that detached itself (two forks and setsid), a process that shares the memory, a thread with a directory of its own, or a
+ * thread that outlives the first one, whose entries in /proc are then gone.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -199,6 +200,18 @@ static void by_lone_thread(void) {
     while (__atomic_load_n(&alive, __ATOMIC_ACQUIRE)) syscall(SYS_futex, &alive, FUTEX_WAIT, 1, NULL, NULL, 0);
 }
 
+static void *survive(void *unused) {
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", getpid());
+    while (!strstr(text, ") Z ")) { /* until the first thread is a zombie */
+        const int fd = open(path, O_RDONLY);
+        if (fd < 0 || read(fd, text, sizeof text - 1) < 0) fail(path);
+        close(fd);
+    }
+    perform(unused);
+    exit(0);
+}
+
 int main(int argc, char **argv) {
     const char *who = argc > 1 ? argv[1] : "main";
     read_script();
@@ -208,7 +221,11 @@ int main(int argc, char **argv) {
         if (pthread_create(&thread, NULL, perform, NULL) != 0) fail("pthread_create");
         pthread_join(thread, NULL);
     } else if (strcmp(who, "lone-fs") == 0) by_lone_thread();
-    else if (strcmp(who, "child") == 0) {
+    else if (strcmp(who, "survivor") == 0) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, survive, NULL) != 0) fail("pthread_create");
+        syscall(SYS_exit, 0);
+    } else if (strcmp(who, "child") == 0) {
         const pid_t pid = fork();
         if (pid == 0) { perform(NULL); _exit(0); }
         await(pid);
