@@ -17,12 +17,18 @@ PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PY) -m pytest -p no:cacheprovider
 # Tests that start no VM have nothing to gain from a second pass under another user.
 PURE_TESTS := tests/architecture tests/benchmarks tests/conformance tests/properties tests/scopes
 
-.PHONY: help demo test native lint clean
+# Enough of the tests of real VMs to meet every kind of caller and message; SANITIZED_TESTS=tests/... chooses others.
+SANITIZED_TESTS ?= tests/contracts tests/guest
+SECONDS ?= 60
+
+.PHONY: help demo test native fuzz sanitize lint clean
 
 help:
 	@echo 'make demo    install into .venv and show programs being allowed and refused'
 	@echo 'make test    install into .venv and run the tests (as root: once more as uid 65534)'
 	@echo 'make native  rebuild the C parts in place; SANITIZE=address,undefined for a checked supervisor'
+	@echo 'make fuzz    fuzz the decoders and the path resolver, each for SECONDS (60); TARGETS="resolve glob" for some of them'
+	@echo 'make sanitize  tests of VMs with supervisors that check their memory and undefined behaviour, and their threads'
 	@echo 'make lint    ruff, mypy, pyright, import-linter and the compiler, all warnings being errors'
 	@echo 'make clean   remove what the above made'
 
@@ -65,6 +71,14 @@ $(VENV)/.linters: $(VENV)/.tools pyproject.toml
 
 native: $(if $(wildcard $(PY)),,$(VENV)/.linters)
 	@CALLGATE_SANITIZE='$(SANITIZE)' $(PY) setup.py --quiet build_ext --inplace
+
+fuzz: $(VENV)/.installed
+	$(PY) tests/fuzz/targets.py $(SECONDS) $(TARGETS)
+
+sanitize: $(VENV)/.installed
+	for kind in address,undefined thread; do \
+	  $(PYTEST) -p tests.fuzz.supervisor_option --sanitize=$$kind -n auto -m 'not slow' $(SANITIZED_TESTS) $(ARGS); \
+	done
 
 lint: $(VENV)/.linters
 	$(VENV)/bin/ruff check .

@@ -144,7 +144,14 @@ void fs_refuse(struct cg_call *call, const struct cg_fs_target *target, unsigned
 bool fs_judge(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, const struct cg_path *path) {
     int32_t rule = CG_RULE_DEFAULT;
     if (call->unchecked) return true;
-    if (path->refused) operation = CG_FS_OP_STAT; /* on the way */
+    if (path->refused && cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, path->text, path->length, &rule) == 1) {
+        static _Thread_local struct cg_path way; /* what is refused is not the name itself, but to be told about one on the way */
+        memcpy(way.text, path->way, path->way_length + 1);
+        way.length = path->way_length;
+        cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, CG_FS_OP_STAT, way.text, way.length, &rule);
+        fs_refuse(call, target, CG_FS_OP_STAT, rule, &way, "");
+        return false;
+    }
     if (path->text[0] != '/' && path->object >= 0) return true; /* a pipe, a socket: a descriptor the caller already has */
     if (cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, path->text, path->length, &rule) == 1) {
         if (!may_inspect(call, path->text)) return false;

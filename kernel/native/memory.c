@@ -16,6 +16,9 @@
 
 #define PAGE 4096u
 #define USUAL 256u
+#ifndef PIDFD_THREAD
+#define PIDFD_THREAD O_EXCL
+#endif
 
 int cg_read_memory(struct cg_call *call, uint64_t address, void *to, size_t length) {
     struct iovec mine = {to, length}, theirs = {(void *)(uintptr_t)address, length};
@@ -69,10 +72,13 @@ int cg_pin_descriptor(struct cg_call *call, int number) {
 int cg_pin_cwd(struct cg_call *call) { return open_proc(call, "cwd", O_PATH | O_DIRECTORY); }
 
 int cg_take_descriptor(struct cg_call *call, int number) {
+    /* The calling thread's own table: the first thread may have ended before it. */
     struct cg_caller caller;
-    int error = cg_caller_of(call->vm, call->tid, &caller);
-    if (error) return error;
-    int pidfd = (int)syscall(SYS_pidfd_open, caller.tgid, 0);
+    int error, pidfd = (int)syscall(SYS_pidfd_open, call->tid, PIDFD_THREAD);
+    if (pidfd < 0 && errno == EINVAL) { /* before Linux 6.9 */
+        if ((error = cg_caller_of(call->vm, call->tid, &caller)) != 0) return error;
+        pidfd = (int)syscall(SYS_pidfd_open, caller.tgid, 0);
+    }
     if (pidfd < 0) return -errno;
     int fd = cg_still_waiting(call) ? (int)syscall(SYS_pidfd_getfd, pidfd, number, 0) : (errno = ESRCH, -1);
     error = errno;

@@ -176,20 +176,23 @@ static void stop(struct walk *walk, int error, const char *rest) {
     would_be(walk->root, walk->here, rest, walk->out);
 }
 
-/* 0, or the walk ends here because the asker may not be told about `name` below here ("" = here itself). */
-static int judge_traversal(struct walk *walk, const char *name) {
+/* 0, or the walk ends here, with `rest` to go, because the asker may not be told about `name` below here ("" = here itself). */
+static int judge_traversal(struct walk *walk, const char *name, const char *rest) {
+    struct cg_path *out = walk->out;
     if (!walk->who->traverse) return 0;
-    would_be(walk->root, walk->here, name, walk->out);
-    if (walk->who->traverse(walk->who->context, walk->out->text, walk->out->length)) return 0;
-    walk->out->refused = 1;
-    walk->out->error = EACCES;
+    would_be(walk->root, walk->here, name, out);
+    if (walk->who->traverse(walk->who->context, out->text, out->length)) return 0;
+    out->refused = 1;
+    out->way_length = out->length;
+    memcpy(out->way, out->text, out->length + 1);
+    stop(walk, EACCES, rest);
     return -1;
 }
 
 /* A name that the kernel would fail on. The last one is judged by whoever asked for it; one on the way here, so that a missing one and one that is no directory
  * are answered alike where neither may be told. */
 static void fail_at(struct walk *walk, int error, const char *at, const char *name, const char *after) {
-    if (*after && judge_traversal(walk, name) != 0) return;
+    if (*after && judge_traversal(walk, name, at) != 0) return;
     stop(walk, error, at);
 }
 
@@ -217,7 +220,7 @@ static int go_up(struct walk *walk, const char *at) {
     }
     if (walk->depth > 0) {
         walk->depth--;
-        if (judge_traversal(walk, "") != 0) return -1;
+        if (judge_traversal(walk, "", at) != 0) return -1;
     }
     int fd = openat(walk->here, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) { stop(walk, errno, at); return -1; }
@@ -264,7 +267,7 @@ static int take_component(struct walk *walk, char **rest, char **spare, const ch
     const size_t tail = strlen(after);
 
     if (walk->depth > 0 && !is_directory(walk->here)) { /* the file before was no directory: judged as the name on the way that it is */
-        if (judge_traversal(walk, "") == 0) stop(walk, ENOTDIR, at);
+        if (judge_traversal(walk, "", at) == 0) stop(walk, ENOTDIR, at);
         return 0;
     }
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {

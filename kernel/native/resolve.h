@@ -29,9 +29,10 @@ struct cg_path {
     int parent;                 /* directory that holds the last name, or -1 (asked for with cg_resolve_parent, or error ENOENT) */
     int error;                  /* 0, or the errno the kernel's own look-up ends in */
     int magic;                  /* 1: reached through a descriptor link in /proc */
-    int refused;                /* 1: `traverse` said no; text is what it was asked about */
+    int refused;                /* 1: `traverse` said no to `way`; text is the name that would be */
     char name[NAME_MAX + 3];    /* the last name ("" when there is none), with a trailing '/' if the path had one */
-    size_t length;
+    size_t length, way_length;
+    char way[PATH_MAX + NAME_MAX + 2];
     char text[PATH_MAX + NAME_MAX + 2]; /* the resolved path in the VM: what the policy judges. With an error: the name that would be */
 };
 

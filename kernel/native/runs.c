@@ -276,6 +276,7 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
     pthread_mutex_lock(&vm->runs_lock);
     close(run->leader_socket);
     run->leader_socket = -1;
+    run->lost_leader = run->lost ? run->leader : 0;
     run->leader = 0;
     run->over = true;
     pthread_mutex_unlock(&vm->runs_lock);
@@ -344,8 +345,19 @@ static void end_tree(struct cg_vm *vm, struct cg_run *run) {
     run->held = false;
 }
 
+static bool leader_is_dying(struct cg_vm *vm) {
+    struct cg_caller who;
+    for (size_t i = 0; i < CG_RUNS_MAX; i++)
+        if (vm->runs[i].used && vm->runs[i].lost_leader && cg_caller_of(vm, vm->runs[i].lost_leader, &who) == 0 && !who.zombie && who.ppid == vm->init) return true;
+    return false;
+}
+
 bool cg_runs_sweep(struct cg_vm *vm) {
-    if (vm->strays) vm->strays = kill_children(vm, vm->init) > 0;
+    if (vm->strays) {
+        /* A dying leader's socket ends before its children become init's: first the leader is gone, then finding none counts. */
+        const bool dying = leader_is_dying(vm);
+        vm->strays = kill_children(vm, vm->init) > 0 || dying;
+    }
     bool left = vm->strays;
     for (size_t i = 0; i < CG_RUNS_MAX; i++) {
         struct cg_run *run = &vm->runs[i];

@@ -61,6 +61,7 @@ struct cg_run {
     int events;          /* to the host */
     int leader_socket;   /* to the leader; end of file = leader gone */
     pid_t leader, first; /* as the supervisor sees them; 0 = not known (yet; the first only with CG_LAUNCH_REGISTER) */
+    pid_t lost_leader;   /* one that was killed, until the run is over */
     pid_t inner_first;   /* the first program, in the VM's numbers */
     atomic_int may_exec, may_setsid; /* 1: `first` is still ours, and makes this one call unjudged */
     int status;

@@ -49,5 +49,5 @@ def sanitized(
 ) -> Sanitized:
     """A supervisor with each set of sanitizers."""
     kind: str = request.param
-    folder = built_once(f"supervisor-{kind}", lambda folder: Sanitized.build(kind, folder))
+    folder = built_once(kind, lambda folder: Sanitized.build(kind, folder))
     return Sanitized(folder, tmp_path_factory.mktemp("reports"))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from callgate.kernel.launch import Supervisor
 
@@ -24,6 +24,7 @@ class Sanitized:
     """One such supervisor, and the file that its reports go to."""
 
     def __init__(self, folder: Path, reports_in: Path) -> None:
+        self.kind = folder.name
         self._launcher = reports_in / "launcher"
         self._reports = reports_in / "reports"
         self._reports.touch()
@@ -51,7 +52,8 @@ class Sanitized:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """VMs made meanwhile have this supervisor; what its sanitizers report is raised at the end."""
-        defaults = Supervisor.start.__func__.__kwdefaults__  # the only place where it is said: the product has no setting for it
+        start_method: Any = Supervisor.start
+        defaults = start_method.__func__.__kwdefaults__  # the only place where it is said: the product has no setting for it
         before, start = defaults["executable"], self._reports.stat().st_size
         defaults["executable"] = self._launcher
         try:

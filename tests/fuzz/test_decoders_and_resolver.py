@@ -23,7 +23,7 @@ DAMAGES = {
 
 
 def fuzz(program: Path, seed: int, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [program, "--seed", str(seed), "--runs", str(RUNS)]
+    command: list[str | Path] = [program, "--seed", str(seed), "--runs", str(RUNS)]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=300)
 
 

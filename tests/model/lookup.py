@@ -70,7 +70,7 @@ class Walk:
         if self.depth:
             self.depth -= 1
             if not self.may_look(self.here.path):
-                return self._refused(self.here.path)
+                return self._refused(self.here.path, ["..", *self.names])
         self.here = self.here.parent or self.here
         return None
 
@@ -97,7 +97,7 @@ class Walk:
         """The walk cannot go on at *name*. Whether that is missing or no directory is not told where it may not be looked at."""
         path = below(self.here.path, name)
         if self.names and not self.may_look(path):
-            return self._refused(path)
+            return self._refused(path, [name, *self.names])
         return Found(joined(self.here.path, [name, *self.names]), error=error)
 
     def _follow(self, name: str, link: Link) -> Found | None:
@@ -110,8 +110,8 @@ class Walk:
             self.here, self.depth = self.root, 0
         return None
 
-    def _refused(self, path: str) -> Found:
-        return Found(path, error=errno.EACCES, refused=path)
+    def _refused(self, path: str, rest: list[str]) -> Found:
+        return Found(joined(self.here.path, rest), error=errno.EACCES, refused=path)
 
 
 def components(path: str) -> list[str]:

@@ -74,8 +74,8 @@ class Machine:
         return walk.run(path, follow=follow, keep_name=keep_name)
 
     def _judge(self, found: Found, *operations: str) -> None:
-        if found.refused is not None:
-            raise self._refuse("stat", found.refused)
+        if found.refused is not None and self.allows(operations[0], found.judged):
+            raise self._refuse("stat", found.refused)  # not for the name itself, but for one on the way to it
         for operation in operations:
             if found.judged and not self.allows(operation, found.judged):
                 raise self._refuse(operation, found.judged)

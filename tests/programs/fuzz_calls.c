@@ -286,7 +286,8 @@ _Noreturn static void child(unsigned index, uint64_t seed) {
 static void make_tree(void) {
     mkdir("/w/dir", 0755), mkdir("/w/denied", 0755), mkfifo("/w/fifo", 0644);
     symlink("dir", "/w/link"), symlink("loop", "/w/loop");
-    close(open("/w/a", O_WRONLY | O_CREAT, 0644)), close(open("/w/b", O_WRONLY | O_CREAT, 0755));
+    /* Somebody may have put a fifo there: whoever watches must not wait for its reader. */
+    close(open("/w/a", O_WRONLY | O_CREAT | O_NONBLOCK, 0644)), close(open("/w/b", O_WRONLY | O_CREAT | O_NONBLOCK, 0755));
 }
 
 int main(int argc, char **argv) {

@@ -27,5 +27,6 @@ mktemp -d ./tmpXXXXXX | wc -c
 install -m 600 zeros installed
 stat -c %a installed
 mkfifo f
-(cat f &)
+cat f &
 echo fifo > f
+wait
