@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,8 @@
 
 #include "init.h"
 #include "supervisor.h"
+
+#define DEATH_MS 100 /* far more than a process needs to end */
 
 static uint64_t microseconds(struct timeval time) { return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec; }
 
@@ -232,6 +235,15 @@ done:
 
 /* ---- what the leader says ---- */
 
+/* A process that ends closes its sockets some microseconds before it has ended: the run is over with the second. */
+static void wait_for_death(pid_t pid) {
+    int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    if (pidfd < 0) return;
+    struct pollfd on = {.fd = pidfd, .events = POLLIN};
+    poll(&on, 1, DEATH_MS);
+    close(pidfd);
+}
+
 void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
     struct cg_leader_event said;
     struct iovec part = {&said, sizeof said};
@@ -271,6 +283,7 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
         }
         return;
     }
+    wait_for_death(run->leader);
     /* The leader is gone. If a guest killed it, what was below it is now init's: for the next sweep. */
     if (!run->ended) run->status = SIGKILL, run->lost = vm->strays = true;
     pthread_mutex_lock(&vm->runs_lock);
