@@ -84,7 +84,7 @@ lint: $(VENV)/.linters
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(PY) -m mypy
-	$(VENV)/bin/pyright
+	$(VENV)/bin/pyright --pythonpath $(PY)
 	PYTHONPATH=src $(VENV)/bin/lint-imports --no-cache
 	CALLGATE_WERROR=1 $(PY) setup.py --quiet build_ext --inplace --force
 

@@ -143,9 +143,9 @@ static int bind_inside(struct cg_call *call, int fd, const struct address *addre
             struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
             struct __user_cap_data_struct none[2] = {{0, 0, 0}, {0, 0, 0}};
             if (setns(user, CLONE_NEWUSER) != 0 || setns(mount, CLONE_NEWNS) != 0 || (cwd >= 0 && fchdir(cwd) != 0) || syscall(SYS_capset, &header, none) != 0)
-                _exit(EACCES);
+                syscall(SYS_exit_group, EACCES);
             umask(who.umask);
-            _exit(bind(fd, &address->any, address->length) == 0 ? 0 : errno);
+            syscall(SYS_exit_group, syscall(SYS_bind, fd, &address->any, address->length) == 0 ? 0 : errno);
         }
         int status;
         error = child < 0 ? errno : EACCES;
