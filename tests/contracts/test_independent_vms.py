@@ -61,11 +61,19 @@ def test_files_processes_and_environment_are_private(vm_factory: Callable[..., V
     assert first.run("cat /tmp/name").stdout == "first\n"
 
 
+# Folders of tests and benchmarks that run at the same time.
+NOT_THE_PRODUCTS = ("callgate-as-user-", "callgate-bench-", "callgate-fuzz-", "callgate-host-", "callgate-sanitized-")
+
+
 def names_of_ours() -> set[str]:
-    """Entries of the places for temporary files that could be ours."""
+    """Entries of the places for temporary files that could be the product's."""
     places = {tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm", "/run"}
     return {
-        f"{place}/{name}" for place in places if os.access(place, os.R_OK) for name in os.listdir(place) if "callgate" in name
+        f"{place}/{name}"
+        for place in places
+        if os.access(place, os.R_OK)
+        for name in os.listdir(place)
+        if "callgate" in name and not name.startswith(NOT_THE_PRODUCTS)
     }
 
 
