@@ -46,6 +46,15 @@ int fs_target_descriptor(struct cg_call *call, int fd, struct cg_fs_target *targ
     return -1;
 }
 
+int fs_target_open_file(struct cg_call *call, int fd, struct cg_fs_target *target) {
+    const int same = cg_take_descriptor(call, fd);
+    const int flags = same < 0 ? 0 : fcntl(same, F_GETFL);
+    if (same >= 0) close(same);
+    if (!(flags & O_PATH)) return fs_target_descriptor(call, fd, target);
+    cg_answer_error(call, EBADF);
+    return -1;
+}
+
 void fs_target_set(struct cg_fs_target *target, const char *path) {
     target->base = -1;
     snprintf(target->path, sizeof target->path, "%s", path);

@@ -13,6 +13,7 @@ struct cg_fs_target {
 int fs_target_read_or_empty(struct cg_call *, int dirfd, uint64_t pointer, struct cg_fs_target *);
 int fs_target_read(struct cg_call *, int dirfd, uint64_t pointer, struct cg_fs_target *);
 int fs_target_descriptor(struct cg_call *, int fd, struct cg_fs_target *); /* the object of a descriptor: path "" */
+int fs_target_open_file(struct cg_call *, int fd, struct cg_fs_target *);  /* the same; EBADF for one that O_PATH gave, which is no open file */
 void fs_target_set(struct cg_fs_target *, const char *path);               /* vm.fs: absolute */
 void fs_target_release(struct cg_fs_target *);
 
