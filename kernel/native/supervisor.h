@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "bytes.h"
@@ -31,9 +32,13 @@
 #define CG_RUNS_MAX 1024      /* programs of the host alive at once in one VM */
 #define CG_WORKERS_MAX 128    /* calls in flight; a VM that blocks them all blocks only itself */
 #define CG_LIMITS_MAX 16
+#define CG_LISTENERS_MAX 8
 #define CG_DENIALS_PER_RUN 10000u /* records sent; the rest are counted */
 
 struct cg_limit { unsigned resource; struct rlimit value; };
+
+/* A socket that the host serves inside the VM: made by init, whose namespaces it belongs to, and handed to the host with READY. */
+struct cg_listener { int type, fd; socklen_t length; struct sockaddr_storage address; };
 
 /* One set-up step; the strings point into the launch blob and end in NUL (copied by launch.c). */
 struct cg_step { uint32_t kind, mode, flags; const char *destination; const uint8_t *source; size_t source_length; int tree; char *staged; };
@@ -46,6 +51,8 @@ struct cg_launch {
     size_t step_count;
     struct cg_limit limits[CG_LIMITS_MAX];
     size_t limit_count;
+    struct cg_listener listeners[CG_LISTENERS_MAX];
+    size_t listener_count;
     const uint8_t *filter;
     size_t filter_length;
     struct cg_policy *policy;
