@@ -91,7 +91,7 @@ struct cg_vm {
     uint32_t features;
     size_t notif_size, response_size;
     pthread_mutex_t runs_lock;
-    pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes or removes one */
+    pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes, removes or looks one up */
     struct cg_run runs[CG_RUNS_MAX];
     uint32_t next_run;
     bool strays; /* a leader was killed: what it left is now a child of init */
@@ -168,6 +168,8 @@ void cg_block_end(struct cg_call *);
 /* ---- memory.c ---- */
 /* All return 0 or a negative errno (EFAULT when the guest's pointer is bad, ESRCH when it is gone). */
 int cg_read_memory(struct cg_call *, uint64_t address, void *to, size_t length);
+/* A structure that later kernels may make longer: of any size from `known` on, as long as what is not known here is zero (openat2(2)). */
+int cg_read_structure(struct cg_call *, uint64_t address, uint64_t size, void *to, size_t known);
 int cg_write_memory(struct cg_call *, uint64_t address, const void *from, size_t length);
 int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /* ENAMETOOLONG when no NUL in size */
 /* Descriptor pinned (O_PATH) or duplicated from the caller's table; or a negative errno. */
