@@ -269,7 +269,7 @@ int cg_root_build(struct cg_vm *vm, struct cg_failure *why) {
         }
         if (set_attributes(step->tree, step->flags, -1) != 0) return cg_fail(why, "mount", errno, (const char *)step->source);
     }
-    umask(022);
+    umask(CG_FIRST_UMASK);
     snprintf(text, sizeof text, "size=%llu,nr_inodes=%llu,mode=0755", (unsigned long long)vm->launch.disk_bytes,
              (unsigned long long)vm->launch.disk_inodes);
     if (mount("tmpfs", STAGING, "tmpfs", MS_NOSUID | MS_NODEV, text) != 0) return cg_fail(why, "mount", errno, "tmpfs");

@@ -34,6 +34,7 @@
 #define CG_WORKERS_MAX 128    /* calls in flight; a VM that blocks them all blocks only itself */
 #define CG_LIMITS_MAX 16
 #define CG_LISTENERS_MAX 8
+#define CG_FIRST_UMASK 022
 #define CG_DENIALS_PER_RUN 10000u /* records sent; the rest are counted */
 
 struct cg_limit { unsigned resource; struct rlimit value; };
@@ -101,6 +102,7 @@ struct cg_vm {
     sem_t receivers; /* the roles that are free */
     atomic_int waiting_workers, receiving_workers, blocked_workers; /* waiting: for such a role; receiving: in the call that does it */
     atomic_bool second_started;
+    atomic_bool umask_changed; /* a guest has called umask(2); until then all have the one that init gave them */
     pthread_rwlock_t handing_over; /* shared: while a descriptor is the caller's and ours */
     atomic_uint_least64_t notified, denials, dropped;
 };
