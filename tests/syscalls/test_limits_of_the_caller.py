@@ -7,7 +7,6 @@ import struct
 import pytest
 
 from callgate import VM
-
 from tests.syscalls.comparison import Case, Fd, Out, Raw, Step, case
 from tests.syscalls.conftest import Answers
 from tests.vm_fixtures import judged_but_allowed
@@ -108,7 +107,7 @@ print("set back", mode("/tmp/back"))
 @pytest.mark.vm
 def test_umask_is_known_from_its_first_change() -> None:
     with VM(judged_but_allowed(), files={"/home/agentos/umasks.py": UMASKS}) as vm:
-        first, second = (vm.run(["python3", "umasks.py"]) for _ in range(2))
+        first, second = (vm.run(["python3", "-u", "umasks.py"]) for _ in range(2))
     expected = ["first 0o755", "child 0o700", "parent 0o755", "after a thread's 0o750", "set back 0o755"]
     assert (first.stdout.splitlines(), first.stderr) == (expected, "")
     # In the second the files are there already, and keep the modes of the first.
