@@ -200,7 +200,7 @@ def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) 
         triggers.update(_INSPECTING)
     if triggers:
         triggers.add("fs.*")
-    triggers.update(scope for scope in ("network", "childProcess", "process") if _restricted(compiled[scope]))
+    triggers.update(scope for scope in ("network", "childProcess", "process", "env") if _restricted(compiled[scope]))
     if host_is_writable:
         triggers.add(SETID)
     return frozenset(triggers)
@@ -232,7 +232,7 @@ def _flags(compiled: Mapping[str, CompiledScope], notified: frozenset[str]) -> L
     network = compiled["network"]
     if any(network.constant(name) is not False for name in OPERATIONS["network"]):
         flags |= LaunchFlag.LOOPBACK
-    if notified & {"childProcess", "process"}:
+    if notified & {"childProcess", "process", "env"}:
         flags |= LaunchFlag.REGISTER
     if SETID in notified:
         flags |= LaunchFlag.NO_SETID

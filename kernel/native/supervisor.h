@@ -5,7 +5,8 @@
  *   control.c   messages from the host         runs.c     programs the host started, and their ends
  *   notify.c    worker threads, answers        memory.c   guest memory and what /proc says of a caller
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
- *   trace.c     calls proved by ptrace
+ *   trace.c     calls proved by ptrace             image.c    what a program file is
+ *   env.c       the environment at an exec         members.c  the VM's processes, one by one
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
  * Lock order: names, then runs_lock. Neither is held across a call that can block on a guest.
@@ -68,6 +69,8 @@ struct cg_run {
     struct rusage usage;
     uint32_t sent_denials;
     uint64_t dropped_denials;
+    char *fixed;         /* of its environment what no exec may change (env.c) */
+    size_t fixed_length;
 };
 
 struct cg_worker;
@@ -151,6 +154,7 @@ void cg_answer_continue(struct cg_call *, const char *reason);
 bool cg_still_waiting(struct cg_call *);     /* the caller is alive and in this very call */
 void cg_block_begin(struct cg_call *);       /* around a system call that may block: the caller's death interrupts it */
 void cg_block_end(struct cg_call *);
+void cg_let_others_receive(struct cg_call *); /* before waiting for the caller itself, whose death ends the wait */
 
 /* ---- memory.c ---- */
 /* All return 0 or a negative errno (EFAULT when the guest's pointer is bad, ESRCH when it is gone). */

@@ -17,7 +17,7 @@ FS_TRIGGERS = tuple(
 )  # fmt: skip
 ANY_FS = "fs.*"  # holds whenever one of FS_TRIGGERS does
 SETID = "setid"  # of no policy: a directory of the host is writable, and no set-user-ID or set-group-ID file may come to be there
-TRIGGERS = frozenset({*FS_TRIGGERS, ANY_FS, "network", "childProcess", "process", SETID})
+TRIGGERS = frozenset({*FS_TRIGGERS, ANY_FS, "network", "childProcess", "process", "env", SETID})
 
 
 class ArgumentRule(Protocol):
