@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from callgate.scopes import process
 from callgate.scopes.dead_rules import dead_rules
 from callgate.scopes.dialects import DIALECTS, FOLDED_SCOPES, patterns_key
 from callgate.scopes.errors import PolicyWarning
 from callgate.scopes.explain import explanation
 from callgate.scopes.operations import OPERATIONS, SCOPES, operation_mask, operation_number
 from callgate.scopes.request import Request, Verdict
-from callgate.scopes.rules import RULE_DEFAULT, RULE_MODE, CompiledRule, CompiledScope, ScopeRules, rule_name
+from callgate.scopes.rules import RULE_DEFAULT, RULE_MODE, RULE_UNSUPPORTED, CompiledRule, CompiledScope, ScopeRules, rule_name
 from callgate.scopes.validate import parse_permissions
 from callgate.scopes.widening import may_widen
 
@@ -39,7 +40,9 @@ class Policy:
         for scope, rules, evaluable in zip(SCOPES, written, compiled, strict=True):
             for problem in dead_rules(scope, rules, evaluable):
                 warnings.warn(PolicyWarning(str(problem)), stacklevel=2)
-        return cls(written, compiled, frozenset(permissions or ()))
+        index = SCOPES.index("process")
+        processes = process.refusing_tracing(compiled[index], written[index].rules)
+        return cls(written, (*compiled[:index], processes, *compiled[index + 1 :]), frozenset(permissions or ()))
 
     def __repr__(self) -> str:
         return f"<Policy {self.as_dict()}>"
@@ -59,6 +62,8 @@ class Policy:
     def authorize(self, request: Request) -> Verdict:
         """`decide`, for a request whose subject is canonical already."""
         compiled = self._compiled[SCOPES.index(request.scope)]
+        if request.scope == "process" and not compiled.rules and process.is_tracing(request.subject):
+            return Verdict.on(request, allowed=False, rule=rule_name(RULE_UNSUPPORTED if compiled.default_allow else compiled.default_rule))
         allowed, rule = compiled.judge(operation_number(request.scope, request.operation), request.subject)
         return Verdict.on(request, allowed=allowed, rule=rule_name(rule))
 

@@ -165,7 +165,7 @@ int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /
 int cg_pin_descriptor(struct cg_call *, int number);
 int cg_take_descriptor(struct cg_call *, int number);
 int cg_pin_cwd(struct cg_call *);
-struct cg_caller { bool zombie; pid_t group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
+struct cg_caller { bool zombie; pid_t group, inner_group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
 long cg_process_of(struct cg_vm *vm, long number); /* numbers of the VM's own namespace */
 
@@ -184,6 +184,9 @@ struct cg_denial {
 void cg_denial_write(struct cg_writer *, const struct cg_denial *);
 /* Judge, and on a refusal record it. True = allowed. */
 bool cg_judge(struct cg_call *, enum cg_scope scope, unsigned operation, const char *subject, size_t length, const char *requested);
+/* The record of a refusal alone, where one call is refused in part. */
+void cg_record(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
+               const char *reason);
 /* Refuse whatever the policy says (unsupported calls, widening). */
 void cg_refuse(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
                const char *reason);
