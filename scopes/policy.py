@@ -15,7 +15,7 @@ from callgate.scopes.errors import PolicyWarning
 from callgate.scopes.explain import explanation
 from callgate.scopes.operations import OPERATIONS, SCOPES, operation_mask, operation_number
 from callgate.scopes.request import Request, Verdict
-from callgate.scopes.rules import RULE_DEFAULT, RULE_MODE, RULE_UNSUPPORTED, CompiledRule, CompiledScope, ScopeRules, rule_name
+from callgate.scopes.rules import RULE_DEFAULT, RULE_MODE, CompiledRule, CompiledScope, ScopeRules, rule_name
 from callgate.scopes.validate import parse_permissions
 from callgate.scopes.widening import may_widen
 
@@ -40,9 +40,7 @@ class Policy:
         for scope, rules, evaluable in zip(SCOPES, written, compiled, strict=True):
             for problem in dead_rules(scope, rules, evaluable):
                 warnings.warn(PolicyWarning(str(problem)), stacklevel=2)
-        index = SCOPES.index("process")
-        processes = process.refusing_tracing(compiled[index], written[index].rules)
-        return cls(written, (*compiled[:index], processes, *compiled[index + 1 :]), frozenset(permissions or ()))
+        return cls(written, compiled, frozenset(permissions or ()))
 
     def __repr__(self) -> str:
         return f"<Policy {self.as_dict()}>"
@@ -62,8 +60,6 @@ class Policy:
     def authorize(self, request: Request) -> Verdict:
         """`decide`, for a request whose subject is canonical already."""
         compiled = self._compiled[SCOPES.index(request.scope)]
-        if request.scope == "process" and not compiled.rules and process.is_tracing(request.subject):
-            return Verdict.on(request, allowed=False, rule=rule_name(RULE_UNSUPPORTED if compiled.default_allow else compiled.default_rule))
         allowed, rule = compiled.judge(operation_number(request.scope, request.operation), request.subject)
         return Verdict.on(request, allowed=allowed, rule=rule_name(rule))
 
@@ -86,6 +82,18 @@ class Policy:
         old = self._compiled[index]
         new = replace(old, rules=(*before, *old.rules, *after))
         return replace(self, _compiled=(*self._compiled[:index], new, *self._compiled[index + 1 :]))
+
+    @property
+    def names_tracing(self) -> bool:
+        """Whether a rule allows ptrace and its kin by name; without one a VM refuses them to everybody."""
+        rules = self._written[SCOPES.index("process")].rules
+        return any(rule.allow and any(map(process.is_tracing, rule.patterns)) for rule in rules)
+
+    def refusing_tracing(self) -> Policy:
+        """The policy as a VM enforces it on ptrace and its kin: refused unless the rule that decides names it (SPEC 3.4)."""
+        index = SCOPES.index("process")
+        scope = process.refusing_tracing(self._compiled[index], self._written[index].rules)
+        return replace(self, _compiled=(*self._compiled[:index], scope, *self._compiled[index + 1 :]))
 
     def widens(self, source: str, target: str, *, is_directory: bool) -> bool:
         """True if moving or linking ``source`` to ``target`` may give it, or anything below it, an operation it did not have.

@@ -8,7 +8,7 @@ from typing import Final
 
 from callgate.scopes.errors import shown_value
 from callgate.scopes.glob import compile_glob
-from callgate.scopes.operations import did_you_mean
+from callgate.scopes.operations import EVERY_OPERATION, did_you_mean, operation_mask
 from callgate.scopes.rules import RULE_UNSUPPORTED, CompiledRule, CompiledScope, Rule
 
 ACTIONS: Final = (
@@ -66,13 +66,8 @@ def is_tracing(subject: str) -> bool:
 
 
 def refusing_tracing(scope: CompiledScope, written: Sequence[Rule]) -> CompiledScope:
-    """The scope with tracing refused unless the rule that decides names it: neither a default nor a wildcard does (SPEC 3.4).
-
-    A scope with one verdict for all subjects stays as it is: where that is "allow", the system call filter refuses tracing.
-    """
-    if scope.constant(scope.operations[0]) is not None:
-        return scope
-    mask = scope.rules[0].operations
+    """The scope with tracing refused unless the rule that decides names it: neither a default nor a wildcard does (SPEC 3.4)."""
+    mask = operation_mask("process", [EVERY_OPERATION])
     rules = [CompiledRule(False, mask, RULE_UNSUPPORTED, _EVERY_TRACE)] if scope.default_allow else []
     for rule, source in zip(scope.rules, written, strict=True):
         rules.append(rule)

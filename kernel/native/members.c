@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define CHILDREN_TEXT 65536
@@ -58,12 +59,16 @@ static void push_children(struct walk *walk, pid_t pid) {
 }
 
 bool cg_is_ours(struct cg_vm *vm, pid_t pid, pid_t parent) {
-    bool ours = pid == vm->init || parent == vm->init;
+    bool first = false;
+    char path[32];
+    struct stat st;
+    if (pid == vm->init || parent == vm->init) return true;
     pthread_mutex_lock(&vm->runs_lock);
-    for (size_t i = 0; i < CG_RUNS_MAX && !ours; i++)
-        ours = vm->runs[i].used && vm->runs[i].first == pid && atomic_load(&vm->runs[i].may_exec);
+    for (size_t i = 0; i < CG_RUNS_MAX && !first; i++) first = vm->runs[i].used && vm->runs[i].first == pid;
     pthread_mutex_unlock(&vm->runs_lock);
-    return ours;
+    /* Until its exec it runs our program, which the kernel shows to nobody: it is not dumpable, and its memory belongs to a namespace above ours. */
+    snprintf(path, sizeof path, "%d/exe", pid);
+    return first && fstatat(vm->root.host_proc, path, &st, 0) != 0 && errno == EACCES;
 }
 
 static bool known(const struct cg_members *members, pid_t pid) {
