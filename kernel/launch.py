@@ -107,6 +107,7 @@ class Supervisor:
         self.pid = pid
         self.init_pid = 0
         self.features = Feature(0)
+        self.listeners: list[socket.socket] = []  # in the order of the plan's; closed with the VM
         self._control = control
         self._pidfd = pidfd
         self._lock = threading.Lock()
@@ -114,7 +115,7 @@ class Supervisor:
         self._last_request = 0
         self._abandoned_runs: set[int] = set()
         self._owner = os.getpid()
-        self._end = weakref.finalize(self, end, control, pid, pidfd, self._owner, self._lock)
+        self._end = weakref.finalize(self, end, control, self.listeners, pid, pidfd, self._owner, self._lock)
 
     @classmethod
     def start(cls, plan: Plan, *, executable: Path = EXECUTABLE) -> Self:
@@ -266,25 +267,32 @@ class Supervisor:
         self._control.sendall(encode(SignalRequest(run, signal.SIGKILL, True), 0))
 
     def _receive(self) -> tuple[int, Ready | LaunchFailed | Reply, int | None]:
+        request, answer, fds = self._receive_with(1)
+        return request, answer, fds[0] if fds else None
+
+    def _receive_with(self, room: int) -> tuple[int, Ready | LaunchFailed | Reply, list[int]]:
+        """The next message and at most *room* descriptors beside it; the kernel closes any other."""
         try:
-            length, ancillary, _, _ = self._control.recvmsg_into([self._buffer], socket.CMSG_SPACE(_INT), socket.MSG_CMSG_CLOEXEC)
+            length, ancillary, _, _ = self._control.recvmsg_into(
+                [self._buffer], socket.CMSG_SPACE(_INT * room), socket.MSG_CMSG_CLOEXEC
+            )
         except OSError as error:
             raise self.gone() from error
-        fd = _only_descriptor(ancillary)
+        fds = _descriptors(ancillary)[:room]
         if length == 0:
             raise self.gone()
         try:
             request, answer = decode_answer(bytes(memoryview(self._buffer)[:length]))
         except ProtocolError as error:
-            _close_received(fd)
+            _close_all(fds)
             raise InternalError(f"the supervisor sent a message that cannot be read: {error}") from error
-        return request, answer, fd
+        return request, answer, fds
 
     def _await_ready(self, plan: Plan) -> None:
         if not readable(self._control.fileno(), _START_SECONDS):
             raise InternalError(f"the supervisor did not get ready within {_START_SECONDS} seconds")
-        _, answer, fd = self._receive()
-        _close_received(fd)
+        _, answer, fds = self._receive_with(max(len(plan.listeners), 1))
+        self.listeners += [socket.socket(fileno=fd) for fd in fds]
         if isinstance(answer, LaunchFailed):
             raise launch_error(answer, plan.operator_sources)
         if not isinstance(answer, Ready):
@@ -294,6 +302,8 @@ class Supervisor:
                 f"the supervisor speaks version {answer.version} of the protocol and this package version {PROTOCOL_VERSION}: "
                 "its C part is not of this installation; reinstall callgate"
             )
+        if len(self.listeners) != len(plan.listeners):
+            raise InternalError(f"the supervisor made {len(self.listeners)} of {len(plan.listeners)} listeners")
         self.init_pid, self.features = answer.init_pid, answer.features
 
     def gone(self) -> Exception:
@@ -318,12 +328,19 @@ def _send(control: socket.socket, packet: bytes, fds: list[int]) -> None:
 _INT = 4
 
 
-def _only_descriptor(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    """The descriptor that came beside a message; there is room for one only, so the kernel has closed any other."""
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS and len(data) >= _INT:
-            return int.from_bytes(data[:_INT], "little")
-    return None
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """The descriptors that came beside a message."""
+    return [
+        int.from_bytes(data[at : at + _INT], "little")
+        for level, kind, data in ancillary
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
+        for at in range(0, len(data) - _INT + 1, _INT)
+    ]
+
+
+def _close_all(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)
 
 
 def _close_received(fd: int | None) -> None:

@@ -15,7 +15,7 @@ from callgate.kernel.confinement.filter import build_filter
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
 from callgate.kernel.confinement.root import DEVICES, User, base_root
 from callgate.kernel.policy_blob import policy_blob
-from callgate.kernel.protocol import BindFlag, Launch, LaunchFlag, Limit, SetupStep, StepKind
+from callgate.kernel.protocol import BindFlag, Launch, LaunchFlag, Limit, Listener, SetupStep, StepKind
 from callgate.kernel.syscalls.row import NOEXEC, SETID
 from callgate.scopes import OPERATIONS, CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied
@@ -60,6 +60,7 @@ class Plan:
     runtime_image: tuple[str, ...]
     limits: Mapping[str, int]
     flags: LaunchFlag
+    listeners: tuple[Listener, ...] = ()  # sockets that the host serves inside the VM
     degradations: tuple[str, ...] = ()
 
     @property
@@ -99,6 +100,7 @@ def compile_plan(
     flags = _flags(compiled, notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
     limits = _limits(defaults)
+    listeners: tuple[Listener, ...] = ()
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),
@@ -110,6 +112,7 @@ def compile_plan(
         disk_inodes=defaults.disk_inodes,
         setup=_without_exec(root.steps) if noexec else root.steps,
         limits=tuple(limits.values()),
+        listeners=listeners,
         filter=_filter(notified),
         policy=policy_blob(enforced.compiled()),
     )
@@ -123,6 +126,7 @@ def compile_plan(
         runtime_image=globs,
         limits={"disk": defaults.disk_bytes} | {name: limit.hard for name, limit in limits.items()},
         flags=flags,
+        listeners=listeners,
     )
 
 

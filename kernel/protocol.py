@@ -68,6 +68,14 @@ class BindFlag(IntFlag):
 NO_BIND_FLAGS = BindFlag(0)
 
 
+class ListenKind(IntEnum):
+    """What kind of socket the host serves inside the VM (`CG_LISTEN_*`)."""
+
+    UNIX = 1
+    UDP = 2
+    TCP = 3
+
+
 class MessageType(IntEnum):
     """The first field of every packet (`CG_MSG_*`)."""
 
@@ -169,12 +177,22 @@ class Limit(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Listener(Record):
+    """A socket that the host serves inside the VM: *address* is a path, or a packed internet address."""
+
+    LAYOUT = (member(ListenKind), BYTES, U32)
+    kind: ListenKind
+    address: bytes
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Launch(Record):
     """Everything the supervisor needs to make a VM."""
 
     LAYOUT = (
         flags(LaunchFlag), U32, U32, U32, BYTES, BYTES, U64, U64,
-        several(record(SetupStep)), several(record(Limit)), BYTES, BYTES,
+        several(record(SetupStep)), several(record(Limit)), several(record(Listener)), BYTES, BYTES,
     )  # fmt: skip
     flags: LaunchFlag
     host_pid: int
@@ -186,6 +204,7 @@ class Launch(Record):
     disk_inodes: int
     setup: tuple[SetupStep, ...]
     limits: tuple[Limit, ...]
+    listeners: tuple[Listener, ...]
     filter: bytes
     policy: bytes
 
@@ -223,7 +242,7 @@ class DenialRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class Ready(Record):
-    """The VM stands: first message of a successful launch."""
+    """The VM stands: first message of a successful launch, with the listeners' descriptors beside it."""
 
     TYPE: ClassVar = MessageType.READY
     LAYOUT = (U32, I32, flags(Feature, lenient=True))

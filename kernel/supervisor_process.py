@@ -55,7 +55,7 @@ def spawn(executable: Path, blob: bytes) -> tuple[socket.socket, int]:
         return ours, pid
 
 
-def end(control: socket.socket, pid: int, pidfd: int, owner: int, lock: threading.Lock) -> None:
+def end(control: socket.socket, listeners: list[socket.socket], pid: int, pidfd: int, owner: int, lock: threading.Lock) -> None:
     """Close the control socket, which ends the supervisor, and wait for it; kill it if it does not go."""
     if os.getpid() == owner:
         with suppress(OSError):
@@ -69,6 +69,8 @@ def end(control: socket.socket, pid: int, pidfd: int, owner: int, lock: threadin
     # In a forked copy of the owner the VM is not ours to end: only the copies of the descriptors go.
     held = lock.acquire(timeout=CLOSE_SECONDS)
     control.close()
+    for listener in listeners:
+        listener.close()
     os.close(pidfd)
     if held:
         lock.release()

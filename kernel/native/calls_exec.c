@@ -215,7 +215,7 @@ void exec_program(struct cg_call *call) {
     exec.image.length = 0;
     const unsigned resolve = (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0);
     if (exec.image.judged) {
-        if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+        if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], FS_TARGET_EMPTY, &target) != 0) return;
         if (flags & AT_EXECVE_CHECK) check_only(call, &target, resolve);
         else judge_program(call, &target, resolve, &exec.image);
         fs_target_release(&target);

@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "supervisor.h"
@@ -36,6 +39,35 @@ static char *copy_text(const uint8_t *from, size_t length) {
     memcpy(to, from, length);
     to[length] = '\0';
     return to;
+}
+
+static int read_listener(struct cg_reader *in, struct cg_listener *to) {
+    uint32_t n;
+    const uint32_t kind = cg_read_u32(in);
+    const uint8_t *address = cg_read_bytes(in, &n);
+    const uint32_t port = cg_read_u32(in);
+    struct sockaddr_un *path = (struct sockaddr_un *)&to->address;
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&to->address;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&to->address;
+    if (in->failed || port > UINT16_MAX || kind < CG_LISTEN_UNIX || kind > CG_LISTEN_TCP) return -1;
+    memset(to, 0, sizeof *to);
+    to->fd = -1;
+    to->type = kind == CG_LISTEN_UDP ? SOCK_DGRAM : SOCK_STREAM;
+    if (kind == CG_LISTEN_UNIX) {
+        if (n == 0 || n >= sizeof path->sun_path || address[0] != '/' || memchr(address, 0, n)) return -1;
+        path->sun_family = AF_UNIX;
+        memcpy(path->sun_path, address, n);
+        to->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + 1);
+    } else if (n == sizeof v4->sin_addr) {
+        v4->sin_family = AF_INET, v4->sin_port = htons((uint16_t)port);
+        memcpy(&v4->sin_addr, address, n);
+        to->length = sizeof *v4;
+    } else if (n == sizeof v6->sin6_addr) {
+        v6->sin6_family = AF_INET6, v6->sin6_port = htons((uint16_t)port);
+        memcpy(&v6->sin6_addr, address, n);
+        to->length = sizeof *v6;
+    } else return -1;
+    return 0;
 }
 
 int cg_launch_read(struct cg_vm *vm, struct cg_failure *why) {
@@ -91,6 +123,10 @@ int cg_launch_read(struct cg_vm *vm, struct cg_failure *why) {
         limit->value.rlim_cur = cg_read_u64(&in);
         limit->value.rlim_max = cg_read_u64(&in);
     }
+    count = cg_read_u32(&in);
+    if (in.failed || count > CG_LISTENERS_MAX) return cg_fail(why, "launch blob", EINVAL, "listener count");
+    for (launch->listener_count = 0; launch->listener_count < count; launch->listener_count++)
+        if (read_listener(&in, &launch->listeners[launch->listener_count]) != 0) return cg_fail(why, "launch blob", EINVAL, "listener");
     launch->filter = cg_read_bytes(&in, &length);
     launch->filter_length = length;
     const uint8_t *policy = cg_read_bytes(&in, &n);
@@ -118,11 +154,12 @@ int cg_launch_become(struct cg_vm *vm, struct cg_failure *why) {
 }
 
 /* What init tells while it sets up, over its socket. */
-struct report { int ok, root, listener; struct cg_failure why; };
+struct report { int ok, root, listener, listeners[CG_LISTENERS_MAX]; struct cg_failure why; };
 
 _Noreturn static void init_start(struct cg_vm *vm, int socket) {
     struct report report = {0};
     if (cg_root_build(vm, &report.why) != 0) goto failed;
+    for (size_t i = 0; i < vm->launch.listener_count; i++) report.listeners[i] = vm->launch.listeners[i].fd;
     report.root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (report.root < 0) { cg_fail(&report.why, "root", errno, "open"); goto failed; }
     struct { unsigned short length; const void *filter; } program = {(unsigned short)(vm->launch.filter_length / 8), vm->launch.filter};
@@ -170,6 +207,7 @@ int cg_launch_start_init(struct cg_vm *vm, struct cg_failure *why) {
     if (!report.ok) { *why = report.why; return -1; }
     vm->root.top = report.root;
     vm->listener = report.listener;
+    for (size_t i = 0; i < vm->launch.listener_count; i++) vm->launch.listeners[i].fd = report.listeners[i];
     char go = 1;
     if (write(pair[0], &go, 1) != 1) return cg_fail(why, "init", errno, "no go-ahead");
     vm->init_socket = pair[0];

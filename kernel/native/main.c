@@ -72,7 +72,22 @@ static void ready(struct cg_vm *vm) {
     cg_write_u32(&out, CG_PROTOCOL_VERSION);
     cg_write_i32(&out, vm->init);
     cg_write_u32(&out, vm->features);
-    send(CG_FD_CONTROL, buffer, (size_t)(out.at - buffer), MSG_NOSIGNAL);
+    int fds[CG_LISTENERS_MAX];
+    const size_t count = vm->launch.listener_count;
+    for (size_t i = 0; i < count; i++) fds[i] = vm->launch.listeners[i].fd;
+    union { struct cmsghdr header; char space[CMSG_SPACE(sizeof fds)]; } control;
+    struct iovec part = {buffer, (size_t)(out.at - buffer)};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (count > 0) {
+        memset(&control, 0, sizeof control);
+        message.msg_control = &control;
+        message.msg_controllen = CMSG_SPACE(sizeof(int) * count);
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof(int) * count);
+        memcpy(CMSG_DATA(c), fds, sizeof(int) * count);
+    }
+    sendmsg(CG_FD_CONTROL, &message, MSG_NOSIGNAL); /* a host that is gone is seen by the main loop */
+    for (size_t i = 0; i < count; i++) close(fds[i]);
 }
 
 /* Until the host or init is gone. */

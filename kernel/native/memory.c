@@ -28,6 +28,21 @@ int cg_read_memory(struct cg_call *call, uint64_t address, void *to, size_t leng
     return n < 0 && errno == ESRCH ? -ESRCH : -EFAULT;
 }
 
+int cg_read_structure(struct cg_call *call, uint64_t address, uint64_t size, void *to, size_t known) {
+    uint8_t rest[256];
+    if (size < known) return -EINVAL;
+    if (size > PAGE) return -E2BIG;
+    int error = cg_read_memory(call, address, to, known);
+    for (uint64_t at = known; !error && at < size;) {
+        const uint64_t n = size - at < sizeof rest ? size - at : sizeof rest;
+        error = cg_read_memory(call, address + at, rest, n);
+        for (uint64_t i = 0; !error && i < n; i++)
+            if (rest[i]) error = -E2BIG;
+        at += n;
+    }
+    return error;
+}
+
 int cg_write_memory(struct cg_call *call, uint64_t address, const void *from, size_t length) {
     struct iovec mine = {(void *)(uintptr_t)from, length}, theirs = {(void *)(uintptr_t)address, length};
     if (length == 0) return 0;

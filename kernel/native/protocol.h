@@ -17,6 +17,7 @@
  *   u64 disk_bytes, u64 disk_inodes   size of the root tmpfs
  *   list<setup step>          u32 kind CG_STEP_*, bytes destination, bytes source, u32 mode, u32 flags CG_BIND_*
  *   list<limit>               u32 resource (RLIMIT_*), u64 soft, u64 hard: set in every guest program before exec
+ *   list<listener>            u32 kind CG_LISTEN_*, bytes address (a path; four or sixteen bytes), u32 port: sockets of the host inside the VM
  *   bytes filter              struct sock_filter[], 8 bytes each
  *   bytes policy              the policy blob
  *
@@ -35,6 +36,7 @@
  *
  *   supervisor -> host
  *     CG_MSG_READY          u32 protocol version, i32 init_pid (host's view), u32 seccomp features CG_FEATURE_*
+ *                           descriptors: the listeners, in the order of the launch blob
  *     CG_MSG_LAUNCH_FAILED  bytes step, i32 errno, bytes detail; the supervisor then exits. Nothing ran.
  *     CG_MSG_REPLY          i32 errno (0 = done), u64 value, bytes data, u32 has_denial, [denial]; may carry one descriptor
  *   host -> supervisor
@@ -83,6 +85,8 @@ enum { CG_BIND_READ_ONLY = 1u, CG_BIND_OPTIONAL = 2u /* a missing source is skip
        CG_BIND_OPERATOR = 8u, /* opened with the operator's rights */
        CG_BIND_OWNER = 16u /* with OPERATOR: its owner is seen as the guest user */,
        CG_BIND_NO_EXEC = 64u /* nothing in it can be executed */ };
+
+enum { CG_LISTEN_UNIX = 1 /* a stream socket at a path */, CG_LISTEN_UDP = 2, CG_LISTEN_TCP = 3 };
 
 enum { CG_MSG_READY = 1, CG_MSG_LAUNCH_FAILED = 2, CG_MSG_REPLY = 3, CG_MSG_RUN = 16, CG_MSG_SIGNAL = 17, CG_MSG_FS = 18, CG_MSG_STATS = 19,
        CG_EVENT_STARTED = 32, CG_EVENT_EXEC_FAILED = 33, CG_EVENT_DENIAL = 34, CG_EVENT_EXITED = 35 };

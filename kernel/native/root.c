@@ -227,6 +227,13 @@ static int loopback_up(void) {
     return result;
 }
 
+/* Ports below 1024 among them: this is before the capabilities go. */
+static int listen_for_host(struct cg_listener *at) {
+    at->fd = socket(at->address.ss_family, at->type | SOCK_CLOEXEC, 0);
+    if (at->fd < 0 || bind(at->fd, (struct sockaddr *)&at->address, at->length) != 0) return -1;
+    return at->type == SOCK_STREAM ? listen(at->fd, SOMAXCONN) : 0;
+}
+
 static int drop_capabilities(void) {
     /* The bounding set first (it needs CAP_SETPCAP), so that no exec, not even of uid 0 inside, brings one back. */
     int capability = 0;
@@ -279,6 +286,8 @@ int cg_root_build(struct cg_vm *vm, struct cg_failure *why) {
 
     if (sethostname(vm->launch.hostname, strlen(vm->launch.hostname)) != 0) return cg_fail(why, "host name", errno, NULL);
     if (vm->launch.flags & CG_LAUNCH_LOOPBACK && loopback_up() != 0) return cg_fail(why, "loopback", errno, NULL);
+    for (size_t i = 0; i < vm->launch.listener_count; i++)
+        if (listen_for_host(&vm->launch.listeners[i]) != 0) return cg_fail(why, "listener", errno, "a socket of the host inside the VM");
     if (drop_capabilities() != 0) return cg_fail(why, "capabilities", errno, NULL);
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return cg_fail(why, "no_new_privs", errno, NULL);
     return 0;

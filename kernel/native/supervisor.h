@@ -9,18 +9,20 @@
  *   env.c       the environment at an exec         members.c  the VM's processes, one by one
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
- * Lock order: names, then runs_lock. Neither is held across a call that can block on a guest.
+ * Lock order: names, handing_over, runs_lock. None is held across a call that can block on a guest.
  */
 #ifndef CG_SUPERVISOR_H
 #define CG_SUPERVISOR_H
 
 #include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include "bytes.h"
@@ -32,9 +34,13 @@
 #define CG_RUNS_MAX 1024      /* programs of the host alive at once in one VM */
 #define CG_WORKERS_MAX 128    /* calls in flight; a VM that blocks them all blocks only itself */
 #define CG_LIMITS_MAX 16
+#define CG_LISTENERS_MAX 8
 #define CG_DENIALS_PER_RUN 10000u /* records sent; the rest are counted */
 
 struct cg_limit { unsigned resource; struct rlimit value; };
+
+/* A socket that the host serves inside the VM: made by init, whose namespaces it belongs to, and handed to the host with READY. */
+struct cg_listener { int type, fd; socklen_t length; struct sockaddr_storage address; };
 
 /* One set-up step; the strings point into the launch blob and end in NUL (copied by launch.c). */
 struct cg_step { uint32_t kind, mode, flags; const char *destination; const uint8_t *source; size_t source_length; int tree; char *staged; };
@@ -47,6 +53,8 @@ struct cg_launch {
     size_t step_count;
     struct cg_limit limits[CG_LIMITS_MAX];
     size_t limit_count;
+    struct cg_listener listeners[CG_LISTENERS_MAX];
+    size_t listener_count;
     const uint8_t *filter;
     size_t filter_length;
     struct cg_policy *policy;
@@ -86,15 +94,17 @@ struct cg_vm {
     uint32_t features;
     size_t notif_size, response_size;
     pthread_mutex_t runs_lock;
-    pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes or removes one */
+    pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes, removes or looks one up */
     struct cg_run runs[CG_RUNS_MAX];
     uint32_t next_run;
     bool strays; /* a leader was killed: what it left is now a child of init */
     pthread_mutex_t workers_lock; /* workers, worker_count */
     struct cg_worker *workers[CG_WORKERS_MAX];
     int worker_count;
-    pthread_mutex_t receiving; /* held by the one worker that receives */
-    atomic_int waiting_workers, blocked_workers; /* waiting: for that role */
+    sem_t receivers; /* the roles that are free */
+    atomic_int waiting_workers, receiving_workers, blocked_workers; /* waiting: for such a role; receiving: in the call that does it */
+    atomic_bool second_started;
+    pthread_rwlock_t handing_over; /* shared: while a descriptor is the caller's and ours */
     atomic_uint_least64_t notified, denials, dropped;
 };
 
@@ -149,6 +159,9 @@ void cg_notify_tick(struct cg_vm *vm);       /* free workers whose caller died *
 void cg_answer_error(struct cg_call *, int error);
 void cg_answer_value(struct cg_call *, int64_t value);
 void cg_answer_fd(struct cg_call *, int fd, bool close_on_exec); /* takes the descriptor */
+/* The same for a regular file or directory open for reading only, with one wake-up of the caller instead of two. */
+void cg_answer_read_only_fd(struct cg_call *, int fd, bool close_on_exec);
+void cg_await_handed_over(struct cg_call *); /* until no file that a caller was given so is held by us */
 /* Let the kernel run the call with the caller's own arguments. Only where it cannot matter what they are changed to meanwhile: `reason` says why. */
 void cg_answer_continue(struct cg_call *, const char *reason);
 bool cg_still_waiting(struct cg_call *);     /* the caller is alive and in this very call */
@@ -159,6 +172,8 @@ void cg_let_others_receive(struct cg_call *); /* before waiting for the caller i
 /* ---- memory.c ---- */
 /* All return 0 or a negative errno (EFAULT when the guest's pointer is bad, ESRCH when it is gone). */
 int cg_read_memory(struct cg_call *, uint64_t address, void *to, size_t length);
+/* A structure that later kernels may make longer: of any size from `known` on, as long as what is not known here is zero (openat2(2)). */
+int cg_read_structure(struct cg_call *, uint64_t address, uint64_t size, void *to, size_t known);
 int cg_write_memory(struct cg_call *, uint64_t address, const void *from, size_t length);
 int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /* ENAMETOOLONG when no NUL in size */
 /* Descriptor pinned (O_PATH) or duplicated from the caller's table; or a negative errno. */
