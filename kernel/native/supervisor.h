@@ -5,7 +5,8 @@
  *   control.c   messages from the host         runs.c     programs the host started, and their ends
  *   notify.c    worker threads, answers        memory.c   guest memory and what /proc says of a caller
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
- *   trace.c     calls proved by ptrace
+ *   trace.c     calls proved by ptrace             image.c    what a program file is
+ *   env.c       the environment at an exec         members.c  the VM's processes, one by one
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
  * Lock order: names, handing_over, runs_lock. None is held across a call that can block on a guest.
@@ -77,6 +78,8 @@ struct cg_run {
     struct rusage usage;
     uint32_t sent_denials;
     uint64_t dropped_denials;
+    char *fixed;         /* of its environment what no exec may change (env.c) */
+    size_t fixed_length;
 };
 
 struct cg_worker;
@@ -166,6 +169,7 @@ void cg_answer_continue(struct cg_call *, const char *reason);
 bool cg_still_waiting(struct cg_call *);     /* the caller is alive and in this very call */
 void cg_block_begin(struct cg_call *);       /* around a system call that may block: the caller's death interrupts it */
 void cg_block_end(struct cg_call *);
+void cg_let_others_receive(struct cg_call *); /* before waiting for the caller itself, whose death ends the wait */
 
 /* ---- memory.c ---- */
 /* All return 0 or a negative errno (EFAULT when the guest's pointer is bad, ESRCH when it is gone). */
@@ -178,7 +182,7 @@ int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /
 int cg_pin_descriptor(struct cg_call *, int number);
 int cg_take_descriptor(struct cg_call *, int number);
 int cg_pin_cwd(struct cg_call *);
-struct cg_caller { bool zombie; pid_t group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
+struct cg_caller { bool zombie; pid_t group, inner_group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
 long cg_process_of(struct cg_vm *vm, long number); /* numbers of the VM's own namespace */
 
@@ -197,6 +201,9 @@ struct cg_denial {
 void cg_denial_write(struct cg_writer *, const struct cg_denial *);
 /* Judge, and on a refusal record it. True = allowed. */
 bool cg_judge(struct cg_call *, enum cg_scope scope, unsigned operation, const char *subject, size_t length, const char *requested);
+/* The record of a refusal alone, where one call is refused in part. */
+void cg_record(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
+               const char *reason);
 /* Refuse whatever the policy says (unsupported calls, widening). */
 void cg_refuse(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
                const char *reason);

@@ -53,6 +53,7 @@ class VM:
         guest: Literal["native", "wasm"] = "native",
         engine: Literal["auto", "notify"] = "auto",
         runtime_image: Iterable[str] | None = None,
+        noexec: bool = False,
         audit: object = None,
     ) -> None:
         """Start a VM.
@@ -61,7 +62,8 @@ class VM:
         user; scripts and ELF programs are executable. *mounts*: host directories by destination. *env*: variables added to
         the VM's own. *bindings*: host functions for `call`. *cwd*: where programs start and relative paths of `fs` lead from;
         the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
-        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says.
+        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *noexec*:
+        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable *mounts*.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
         for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy; nothing is left running.
@@ -77,6 +79,7 @@ class VM:
             user=user,
             cwd=None if cwd is None else os.fspath(cwd),
             runtime_image=runtime_image,
+            noexec=noexec,
         )
         may_read_all = self._policy.compiled()["env"].constant("read")
         self._env = GuestEnvironment(
