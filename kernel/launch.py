@@ -19,6 +19,7 @@ from callgate.kernel.launch_failure import launch_error
 from callgate.kernel.protocol import (
     MESSAGE_MAX,
     PROTOCOL_VERSION,
+    CpuClockRequest,
     DenialRecord,
     Event,
     Feature,
@@ -32,6 +33,7 @@ from callgate.kernel.protocol import (
     RunFlag,
     RunRequest,
     SignalRequest,
+    SignalWhom,
     Stats,
     StatsRequest,
     decode_answer,
@@ -171,14 +173,14 @@ class Supervisor:
             closing.pop_all()
         return Run(reply.value, ours)
 
-    def signal(self, run: Run, signum: int) -> None:
-        """Send *signum* to the run's first program. `ProcessLookupError` if it is gone."""
-        self._signal(run.number, signum, whole_tree=False)
+    def signal(self, run: Run, signum: int, *, group: bool = False) -> None:
+        """Send *signum* to the run's first program, or to its whole process group. `ProcessLookupError` if it is gone."""
+        self._signal(run.number, signum, SignalWhom.GROUP if group else SignalWhom.FIRST)
 
     def kill_tree(self, run: Run) -> None:
         """Kill everything the run started; a run that is over is no error."""
         with suppress(ProcessLookupError):
-            self._signal(run.number, signal.SIGKILL, whole_tree=True)
+            self._signal(run.number, signal.SIGKILL, SignalWhom.TREE)
 
     def fs(
         self, operation: FsCall, path: bytes, second: bytes = b"", *, a: int = 0, b: int = 0, unchecked: bool = False
@@ -196,6 +198,13 @@ class Supervisor:
             names = (os.fsdecode(path), None, os.fsdecode(second)) if second else (os.fsdecode(path),)
             raise OSError(reply.errno, os.strerror(reply.errno), *names)
         return FsReply(reply.value, reply.data, fd)
+
+    def give_cpu_clock(self, fd: int) -> None:
+        """Let the supervisor read the processor time of everything in the VM from *fd*, a cgroup's cpu.stat."""
+        reply, received = self._request(CpuClockRequest(), [fd])
+        _refuse_descriptor(received)
+        if reply.errno:
+            raise InternalError(f"the supervisor did not take the cgroup's clock: {os.strerror(reply.errno)}")
 
     def stats(self) -> Stats:
         """The supervisor's counters."""
@@ -217,8 +226,8 @@ class Supervisor:
 
     # -- one request, one reply --------------------------------------------------------------------------------------
 
-    def _signal(self, number: int, signum: int, *, whole_tree: bool) -> None:
-        reply, fd = self._request(SignalRequest(number, signum, whole_tree), [])
+    def _signal(self, number: int, signum: int, whom: SignalWhom) -> None:
+        reply, fd = self._request(SignalRequest(number, signum, whom), [])
         _refuse_descriptor(fd)
         if reply.errno:
             raise OSError(reply.errno, os.strerror(reply.errno))
@@ -264,7 +273,7 @@ class Supervisor:
                     self._end_abandoned(answer.value)
 
     def _end_abandoned(self, run: int) -> None:
-        self._control.sendall(encode(SignalRequest(run, signal.SIGKILL, True), 0))
+        self._control.sendall(encode(SignalRequest(run, signal.SIGKILL, SignalWhom.TREE), 0))
 
     def _receive(self) -> tuple[int, Ready | LaunchFailed | Reply, int | None]:
         request, answer, fds = self._receive_with(1)
