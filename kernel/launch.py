@@ -47,6 +47,7 @@ from callgate.kernel.wire import ProtocolError
 from callgate.scopes.errors import InternalError
 
 if TYPE_CHECKING:
+    from callgate.kernel.confinement.cgroup import Cgroup
     from callgate.kernel.plan import Plan
 
 _START_SECONDS = 60  # a healthy launch takes milliseconds; this only ends a hang
@@ -110,6 +111,7 @@ class Supervisor:
         self.init_pid = 0
         self.features = Feature(0)
         self.listeners: list[socket.socket] = []  # in the order of the plan's; closed with the VM
+        self._cgroups: list[Cgroup] = []  # at most one; removed with the VM
         self._control = control
         self._pidfd = pidfd
         self._lock = threading.Lock()
@@ -117,14 +119,14 @@ class Supervisor:
         self._last_request = 0
         self._abandoned_runs: set[int] = set()
         self._owner = os.getpid()
-        self._end = weakref.finalize(self, end, control, self.listeners, pid, pidfd, self._owner, self._lock)
+        self._end = weakref.finalize(self, end, control, self.listeners, self._cgroups, pid, pidfd, self._owner, self._lock)
 
     @classmethod
-    def start(cls, plan: Plan, *, executable: Path = EXECUTABLE) -> Self:
+    def start(cls, plan: Plan, *, executable: Path = EXECUTABLE, cgroup: Cgroup | None = None) -> Self:
         """Start the supervisor and wait until the VM stands.
 
         Raises `Unsupported` if this host cannot enforce what the plan needs, saying what is missing, and `InternalError`
-        for anything else; in both cases nothing is left running.
+        for anything else; in both cases nothing is left running. *cgroup* is the VM's from then on, and removed at its end.
         """
         control, pid = spawn(executable, plan.blob)
         try:
@@ -135,8 +137,11 @@ class Supervisor:
                 os.waitpid(pid, 0)
             raise InternalError(f"the supervisor cannot be watched: {error}") from error
         supervisor = cls(control, pid, pidfd)
+        if cgroup is not None:
+            supervisor._cgroups.append(cgroup)
         try:
             supervisor._await_ready(plan)
+            supervisor._enter_cgroup()
         except BaseException:
             supervisor.close()
             raise
@@ -199,12 +204,9 @@ class Supervisor:
             raise OSError(reply.errno, os.strerror(reply.errno), *names)
         return FsReply(reply.value, reply.data, fd)
 
-    def give_cpu_clock(self, fd: int) -> None:
-        """Let the supervisor read the processor time of everything in the VM from *fd*, a cgroup's cpu.stat."""
-        reply, received = self._request(CpuClockRequest(), [fd])
-        _refuse_descriptor(received)
-        if reply.errno:
-            raise InternalError(f"the supervisor did not take the cgroup's clock: {os.strerror(reply.errno)}")
+    def oom_kills(self) -> int:
+        """How many processes of the VM its cgroup's memory limit has killed."""
+        return sum(cgroup.oom_kills() for cgroup in self._cgroups)
 
     def stats(self) -> Stats:
         """The supervisor's counters."""
@@ -314,6 +316,20 @@ class Supervisor:
         if len(self.listeners) != len(plan.listeners):
             raise InternalError(f"the supervisor made {len(self.listeners)} of {len(plan.listeners)} listeners")
         self.init_pid, self.features = answer.init_pid, answer.features
+
+    def _enter_cgroup(self) -> None:
+        """Put init into the cgroup, before it has started anything, and let the supervisor read the cgroup's clock."""
+        for cgroup in self._cgroups:
+            cgroup.add(self.init_pid)
+            if (clock := cgroup.open_clock()) is None:
+                continue
+            try:
+                reply, received = self._request(CpuClockRequest(), [clock])
+            finally:
+                os.close(clock)
+            _refuse_descriptor(received)
+            if reply.errno:
+                raise InternalError(f"the supervisor did not take the cgroup's clock: {os.strerror(reply.errno)}")
 
     def gone(self) -> Exception:
         """The error that says why there is nobody to answer any more."""

@@ -411,9 +411,7 @@ Answer = Ready | LaunchFailed | Reply
 Request = RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest
 Event = Started | ExecFailed | DenialEvent | Exited
 
-_M = TypeVar(
-    "_M", Ready | LaunchFailed | Reply, RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest, Event
-)
+_M = TypeVar("_M", Ready | LaunchFailed | Reply, RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest, Event)
 
 _ANSWERS: dict[int, type[Answer]] = {Ready.TYPE: Ready, LaunchFailed.TYPE: LaunchFailed, Reply.TYPE: Reply}
 _REQUESTS: dict[int, type[Request]] = {
