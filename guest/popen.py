@@ -228,6 +228,8 @@ class Process(Generic[_Output]):
             if file is not None:
                 with suppress(BrokenPipeError, OSError):  # what was not written yet has no reader any more
                     file.close()
+        if self._talk is not None:
+            self._talk.pump.close()
 
     def __enter__(self) -> Self:
         return self

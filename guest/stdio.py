@@ -146,12 +146,12 @@ class Stdio:
             raise ValueError("stdin cannot be STDOUT")
         if asked == _DEVNULL:
             return self._null(os.O_RDONLY)
+        source = -1 if asked == _PIPE else os.dup(_descriptor(asked, 0))
         reader, writer = guest_pipe()
         self._given.callback(os.close, reader)
-        if asked == _PIPE:
+        if source < 0:
             self._raw[0] = io.FileIO(writer, "wb")
             return reader
-        source = os.dup(_descriptor(asked, 0))
         self._to_relay.append((lambda relays: relays.input(source, writer), (source, writer)))
         return reader
 
@@ -162,14 +162,14 @@ class Stdio:
             raise ValueError("a stream that is listened to must be PIPE, which is the default")
         if asked == _DEVNULL:
             return self._null(os.O_WRONLY)
+        sink = -1 if asked == _PIPE else os.dup(_descriptor(asked, number))
         reader, writer = guest_pipe()
         self._given.callback(os.close, writer)
         if listener is not None:
             self._listen(reader, listener)
-        elif asked == _PIPE:
+        elif sink < 0:
             self._raw[number] = io.FileIO(reader, "rb")
         else:
-            sink = os.dup(_descriptor(asked, number))
 
             def start(relays: Relays) -> None:
                 relays.output(reader, lambda data: write_all(sink, data, None), lambda: os.close(sink))

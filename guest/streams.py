@@ -149,8 +149,8 @@ class Pump:
                     break
 
     def close(self) -> None:
-        """Close every descriptor that the pump still has."""
-        for key in list(self._selector.get_map().values()):
+        """Close every descriptor that the pump still has. Calling it again does nothing."""
+        for key in list((self._selector.get_map() or {}).values()):
             if key.data in (self._read, self._write):
                 self._drop(key.fd)
         self._selector.close()
