@@ -23,6 +23,7 @@ void fs_fchown(struct cg_call *);
 void fs_watch(struct cg_call *);
 void fs_handle(struct cg_call *);
 void fs_mount(struct cg_call *);
+void fs_lock(struct cg_call *);
 /* calls_attributes.c */
 void fs_xattr(struct cg_call *);
 void fs_fxattr(struct cg_call *);

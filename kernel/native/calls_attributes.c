@@ -77,7 +77,7 @@ static void attribute_at(struct cg_call *call) {
     if (!error && (what.action == SET || what.action == GET)) error = read_arguments(call, &what);
     if (what.action == LIST) what.value = args[3], what.size = args[4];
     if (error) { cg_answer_error(call, -error); return; }
-    if (fs_target_read_or_empty(call, (int)args[0], args[1], &target) != 0) return;
+    if (fs_target_read(call, (int)args[0], args[1], FS_TARGET_EMPTY, &target) != 0) return;
     do_attribute(call, &target, (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0), &what);
     fs_target_release(&target);
 }
@@ -92,7 +92,7 @@ void fs_xattr(struct cg_call *call) {
     else if (nr == SYS_removexattr || nr == SYS_lremovexattr) what.action = REMOVE;
     else if (nr == SYS_listxattr || nr == SYS_llistxattr) what.action = LIST, what.value = args[1], what.size = args[2];
     struct cg_fs_target target;
-    if (fs_target_read(call, AT_FDCWD, args[0], &target) != 0) return;
+    if (fs_target_read(call, AT_FDCWD, args[0], 0, &target) != 0) return;
     do_attribute(call, &target, link ? 0 : CG_RESOLVE_FOLLOW, &what);
     fs_target_release(&target);
 }
@@ -119,7 +119,7 @@ void fs_attributes(struct cg_call *call) {
     int error = flags & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) ? -EINVAL : size > sizeof data ? -E2BIG : 0;
     if (!error && sets) error = cg_read_memory(call, call->args[2], data, size);
     if (error) { cg_answer_error(call, -error); return; }
-    if (fs_target_read_or_empty(call, (int)call->args[0], call->args[1], &target) != 0) return;
+    if (fs_target_read(call, (int)call->args[0], call->args[1], FS_TARGET_EMPTY, &target) != 0) return;
     const unsigned resolve = (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0);
     if (fs_find(call, &target, resolve, sets ? CG_FS_OP_WRITE : CG_FS_OP_STAT, &path) == 0) {
         if (syscall(call->nr, path.object, "", data, size, AT_EMPTY_PATH) != 0) cg_answer_error(call, errno);

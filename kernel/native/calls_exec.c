@@ -143,7 +143,7 @@ void exec_program(struct cg_call *call) {
     }
     const uint64_t flags = at ? (uint32_t)call->args[4] : 0;
     if (flags & ~(uint64_t)(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW)) { cg_answer_error(call, EINVAL); return; }
-    if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], FS_TARGET_EMPTY, &target) != 0) return;
     if (judge_program(call, &target, (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0), &image) == 0)
         cg_run_proved(call, "the image is compared with the judged one at the exec event, before its first instruction", approve_image, &image);
     fs_target_release(&target);

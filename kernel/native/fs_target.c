@@ -12,28 +12,20 @@
 
 #include "fs_target.h"
 
-static int read_target(struct cg_call *call, int dirfd, uint64_t pointer, bool empty, struct cg_fs_target *target) {
+int fs_target_read(struct cg_call *call, int dirfd, uint64_t pointer, unsigned how, struct cg_fs_target *target) {
     target->base = -1;
     int error = cg_read_string(call, pointer, target->path, sizeof target->path);
-    if (error == 0 && target->path[0] == '\0' && !empty) error = -ENOENT;
+    if (error == 0 && target->path[0] == '\0' && !(how & FS_TARGET_EMPTY)) error = -ENOENT;
     if (error == 0 && target->path[0] != '/') {
         target->base = dirfd == AT_FDCWD ? cg_pin_cwd(call) : cg_pin_descriptor(call, dirfd);
         if (target->base < 0) error = target->base;
     }
     /* What was read is the caller's only if the caller still waits: a pid can be recycled between two calls on it. */
-    if (error == 0 && !cg_still_waiting(call)) error = -ESRCH;
+    if (error == 0 && !(how & FS_TARGET_LOOKS) && !cg_still_waiting(call)) error = -ESRCH;
     if (error == 0) return 0;
     fs_target_release(target);
     cg_answer_error(call, -error);
     return -1;
-}
-
-int fs_target_read(struct cg_call *call, int dirfd, uint64_t pointer, struct cg_fs_target *target) {
-    return read_target(call, dirfd, pointer, false, target);
-}
-
-int fs_target_read_or_empty(struct cg_call *call, int dirfd, uint64_t pointer, struct cg_fs_target *target) {
-    return read_target(call, dirfd, pointer, true, target);
 }
 
 int fs_target_descriptor(struct cg_call *call, int fd, struct cg_fs_target *target) {

@@ -102,16 +102,25 @@ static void would_be(const struct cg_root *root, int directory, const char *rest
     out->length = n;
 }
 
-/* An absolute path without links, "." and "..", doubled or trailing slashes is already the text. 1: out->text is filled. */
-static int is_text(const char *path, struct cg_path *out) {
+size_t cg_plain_length(const char *path) {
     const char *at = path;
     while (*at == '/') {
-        const size_t part = strcspn(++at, "/");
-        if (part == 0 || (at[0] == '.' && (part == 1 || (part == 2 && at[1] == '.')))) return 0;
-        at += part;
+        const char *name = ++at;
+        while (*at != '/' && *at != '\0') at++;
+        const size_t part = (size_t)(at - name);
+        if (part == 0 || (name[0] == '.' && (part == 1 || (part == 2 && name[1] == '.')))) return 0;
     }
-    out->length = (size_t)(at - path);
-    memcpy(out->text, path, out->length + 1);
+    return (size_t)(at - path);
+}
+
+int cg_open_plain(const struct cg_root *root, const char *path, int flags) {
+    return open_at(root->top, path, (uint64_t)flags, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS);
+}
+
+/* 1: the path is its own text, which out then has. Only where no link was followed. */
+static int is_text(const char *path, struct cg_path *out) {
+    out->length = cg_plain_length(path);
+    if (out->length > 0) memcpy(out->text, path, out->length + 1);
     return out->length > 0;
 }
 

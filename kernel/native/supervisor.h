@@ -8,13 +8,14 @@
  *   trace.c     calls proved by ptrace                   watch.c    limits in sum: time and memory of whole runs
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
- * Lock order: names, then runs_lock. Neither is held across a call that can block on a guest.
+ * Lock order: names, handing_over, runs_lock. None is held across a call that can block on a guest.
  */
 #ifndef CG_SUPERVISOR_H
 #define CG_SUPERVISOR_H
 
 #include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -104,8 +105,10 @@ struct cg_vm {
     pthread_mutex_t workers_lock; /* workers, worker_count */
     struct cg_worker *workers[CG_WORKERS_MAX];
     int worker_count;
-    pthread_mutex_t receiving; /* held by the one worker that receives */
-    atomic_int waiting_workers, blocked_workers; /* waiting: for that role */
+    sem_t receivers; /* the roles that are free */
+    atomic_int waiting_workers, receiving_workers, blocked_workers; /* waiting: for such a role; receiving: in the call that does it */
+    atomic_bool second_started;
+    pthread_rwlock_t handing_over; /* shared: while a descriptor is the caller's and ours */
     atomic_uint_least64_t notified, denials, dropped;
 };
 
@@ -167,6 +170,9 @@ void cg_notify_tick(struct cg_vm *vm);       /* free workers whose caller died *
 void cg_answer_error(struct cg_call *, int error);
 void cg_answer_value(struct cg_call *, int64_t value);
 void cg_answer_fd(struct cg_call *, int fd, bool close_on_exec); /* takes the descriptor */
+/* The same for a regular file or directory open for reading only, with one wake-up of the caller instead of two. */
+void cg_answer_read_only_fd(struct cg_call *, int fd, bool close_on_exec);
+void cg_await_handed_over(struct cg_call *); /* until no file that a caller was given so is held by us */
 /* Let the kernel run the call with the caller's own arguments. Only where it cannot matter what they are changed to meanwhile: `reason` says why. */
 void cg_answer_continue(struct cg_call *, const char *reason);
 bool cg_still_waiting(struct cg_call *);     /* the caller is alive and in this very call */

@@ -93,6 +93,8 @@ def of_fcntl(notified: frozenset[str], _fd: int, command: int, argument: int) ->
         return refused(errno.EACCES)
     if command in (fcntl.F_SETLEASE, 1040):
         return refused(errno.EINVAL)
+    if command in (37, 38) and any(trigger.startswith("fs.") for trigger in notified):  # F_OFD_SETLK, F_OFD_SETLKW
+        return RET_USER_NOTIF
     return RET_ALLOW
 
 
@@ -258,7 +260,7 @@ RULES: dict[str, tuple[Oracle, Arguments]] = {
     "fchmod": (with_mode(1, "fs.chmod"), [(7, mode) for mode in MODES]),
     "fchmodat": (with_mode(2, "fs.chmod"), [(7, 7, mode) for mode in MODES]),
     "fchmodat2": (with_mode(2, "fs.chmod"), [(7, 7, mode, 0) for mode in MODES]),
-    "fcntl": (of_fcntl, list(product([3], with_garbage([*range(20), *range(1020, 1045)]), BOUNDARIES))),
+    "fcntl": (of_fcntl, list(product([3], with_garbage([*range(20), *range(34, 41), *range(1020, 1045)]), BOUNDARIES))),
     "socket": (of_socket, list(product(FAMILIES, KINDS, PROTOCOLS))),
     "socketpair": (of_socketpair, [(family,) for family in with_garbage(range(50))]),
     "sendto": (of_sendto, [(3, 9, 1, flags, address, 16) for flags in MSG_FLAGS for address in BOUNDARIES]),
