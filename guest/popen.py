@@ -111,6 +111,36 @@ class Process(Generic[_Output]):
         """Why the program could not be executed after all (return code 126 or 127), as one line; empty if it could."""
         return self._outcome.failure_line.decode("utf-8", "replace").strip()
 
+    @property
+    def over(self) -> bool:
+        """Whether it is known that nothing more will be told: it has ended, or its VM has."""
+        return self._over
+
+    @property
+    def relayed(self) -> bool:
+        """Whether threads carry some of its streams, which `wait` waits for as well."""
+        return self._stdio.relays is not None
+
+    @property
+    def output_limit(self) -> int:
+        """How much of each output `communicate` keeps, in bytes."""
+        return self._guest.output_limit
+
+    def fileno(self) -> int:
+        """Readable when `poll` has something to hear; for selectors, between `hold` and `release`."""
+        return self._process.fileno()
+
+    def hold(self) -> None:
+        """Keep `fileno` open when it is over, until `release`."""
+        with self._lock:
+            self._waiting += 1
+
+    def release(self) -> None:
+        """The end of a `hold`."""
+        with self._lock:
+            self._waiting -= 1
+            self._close_if_over()
+
     # -- waiting -------------------------------------------------------------------------------------------------------------
 
     def poll(self) -> int | None:
@@ -127,8 +157,7 @@ class Process(Generic[_Output]):
         if that was closed.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._lock:
-            self._waiting += 1
+        self.hold()
         try:
             while not self._over:
                 left = _LONG if deadline is None else max(0.0, deadline - time.monotonic())
@@ -137,9 +166,7 @@ class Process(Generic[_Output]):
                 elif deadline is not None and time.monotonic() >= deadline:
                     raise Timeout(self.args, timeout or 0.0)
         finally:
-            with self._lock:
-                self._waiting -= 1
-                self._close_if_over()
+            self.release()
         if self._stdio.relays is not None:
             self._stdio.relays.finish()
         if self.returncode is None:
@@ -151,8 +178,7 @@ class Process(Generic[_Output]):
 
         As much of each output is kept as the VM's limit says. After `Timeout` it may be called again, and loses nothing.
         """
-        with self._lock:
-            self._waiting += 1
+        self.hold()
         try:
             if self._talk is None:
                 self._talk = _Talk(self._guest.output_limit, self._process.fileno() if not self._over else None, self._taken)
@@ -163,8 +189,7 @@ class Process(Generic[_Output]):
             self._talk.pump.drain()
             self._talk.pump.close()
         finally:
-            with self._lock:
-                self._waiting -= 1
+            self.release()
         self.wait()
         out, err = map(self._decode, self._talk.contents())
         return out, err
@@ -214,6 +239,12 @@ class Process(Generic[_Output]):
             raise ValueError("the program has ended" if self._over else "the program was not started with pty=True")
         termios.tcsetwinsize(master, window_size((rows, columns)))
 
+    def hang_up(self) -> None:
+        """Close its terminal, if it has one, which sends SIGHUP to the programs in the foreground."""
+        if self._stdio.master is not None:
+            self.send_signal(signal.SIGHUP, group=True)  # listeners may hold copies of the master
+            self._stdio.close_master()
+
     def close(self) -> None:
         """Close the files, kill the program if it still runs, and wait until it is gone."""
         with suppress(InternalError, ValueError):  # its VM has ended, and it with that
@@ -239,9 +270,7 @@ class Process(Generic[_Output]):
             self.close()
             return
         self._close_files()
-        if self._stdio.master is not None:
-            self.send_signal(signal.SIGHUP, group=True)  # as a terminal that is closed does
-            self._stdio.close_master()
+        self.hang_up()
         self.wait()
 
     def __del__(self) -> None:

@@ -1,43 +1,30 @@
-"""The asynchronous twin of `callgate.VM`: the same names, to be awaited, and a cancelled task takes its programs with it.
+"""A VM used from coroutines: the names of `callgate.VM`, to be awaited, and a cancelled task takes its programs with it.
 
-    async with callgate.aio.VM(permissions=...) as vm:
-        result = await vm.run(["make"], timeout=60)
-
-Programs are waited for by the event loop itself, without threads. What may take the VM's supervisor a moment (starting and closing a
-VM, `fs`, `call`) runs in the loop's default executor.
+Programs are waited for by the event loop itself, without threads. What may take the VM's supervisor a moment (starting and closing
+a VM, `fs`, `call`) runs in the loop's default executor.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import selectors
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from callgate.aio.process import Process
 from callgate.guest.captured import KILL_GRACE, CapturedRun
-from callgate.guest.popen import DEVNULL, PIPE, STDOUT
-from callgate.guest.popen import Process as _Process
-from callgate.guest.result import Timeout
 from callgate.guest.streams import text_output
 from callgate.programs import Directory, checked_result
-from callgate.scopes.errors import InternalError
 from callgate.scopes.policy import Policy
-from callgate.vm import VM as _VM
+from callgate.vm import VM as SyncVM
 
 if TYPE_CHECKING:
     from callgate.guest.environment import GuestEnvironment
-    from callgate.guest.result import Command, Result, Usage
+    from callgate.guest.result import Command, Result
     from callgate.kernel.audit import Denial
     from callgate.scopes.request import Verdict
     from callgate.status import Status
-
-__all__ = ["DEVNULL", "PIPE", "STDOUT", "VM", "Process"]
-
-_Output = TypeVar("_Output", str, bytes)
-_T = TypeVar("_T")
 
 
 class VM:
@@ -48,7 +35,7 @@ class VM:
         given = bool(arguments.get("bindings"))
         self._policy = permissions if isinstance(permissions, Policy) else Policy.parse(permissions, has_bindings=given)
         self._arguments = arguments
-        self._vm: _VM | None = None
+        self._vm: SyncVM | None = None
 
     async def start(self) -> Self:
         """Start the VM, with the errors of `callgate.VM`. Calling it again does nothing."""
@@ -61,24 +48,23 @@ class VM:
                 raise
         return self
 
-    def _start(self) -> _VM:
-        return _VM(self._policy, **self._arguments)
+    def _start(self) -> SyncVM:
+        return SyncVM(self._policy, **self._arguments)
 
     async def close(self) -> None:
         """End every program and the VM itself, and wait until nothing of it is left. Calling it again does nothing."""
         if self._vm is not None:
-            await asyncio.shield(asyncio.to_thread(self._vm.close))
+            # A cancelled close goes on all the same.
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._vm.close))
 
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
     @property
-    def sync(self) -> _VM:
+    def sync(self) -> SyncVM:
         """The VM itself. `ValueError` before it was started."""
         if self._vm is None:
             raise ValueError("the VM was not started: use `async with`, or await `start()`")
@@ -123,7 +109,7 @@ class VM:
         input: str | bytes | None = None,  # noqa: A002 - the name subprocess.run has
         cwd: Directory = None,
         env: Mapping[str, str] | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - it kills, which asyncio.timeout around this call does as well
+        timeout: float | None = None,
         check: bool = False,
         text: bool = True,
         on_stdout: Callable[[Any], object] | None = None,
@@ -141,10 +127,9 @@ class VM:
         finally:
             run.close()
 
-    async def spawn(self, argv: Command, *, text: bool = True, pty: bool = False, **arguments: Any) -> Process:
+    async def spawn(self, argv: Command, *, text: bool = True, **arguments: Any) -> Process:
         """As `callgate.VM.spawn`; what `Process` there gives as files, this one gives as asyncio streams of bytes."""
-        process = self.sync.spawn(argv, text=False, pty=pty, **arguments)  # type: ignore[call-overload]
-        return await Process._of(process, text=text)
+        return await Process.of(self.sync.spawn(argv, text=False, **arguments), text=text)
 
     # -- the rest, by its name ---------------------------------------------------------------------------------------------
 
@@ -191,9 +176,61 @@ class VM:
         return self._vm is not None and self._vm.closed
 
 
-class Process(Generic[_Output]):
-    """A program in the VM, as `callgate.Process`; `stdin` is a `StreamWriter`, `stdout` and `stderr` are `StreamReader`s of bytes.
+class Threaded:
+    """The methods of another object as coroutine functions, each call made in a thread."""
 
-    As an asynchronous context manager it is waited for at the end of the block, and killed if the block is left by an exception,
-    a cancellation too.
-    """
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    @property
+    def unchecked(self) -> Threaded:
+        """The same for the other's `unchecked`."""
+        return Threaded(self._of.unchecked)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._of, name)
+
+        async def call(*given: Any, **given_by_name: Any) -> Any:
+            return await asyncio.to_thread(lambda: _all(method(*given, **given_by_name)))
+
+        return call
+
+
+def _all(result: Any) -> Any:
+    """A result made piece by piece, whole."""
+    return list(result) if isinstance(result, Generator) else result
+
+
+async def _to_the_end(run: CapturedRun[Any], timeout: float | None) -> Result[Any]:
+    """The result of *run*; if this is cancelled, or a listener raises, what it started is killed and gone first."""
+    over = False
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            await _until_over(run)
+        over = True
+    except TimeoutError:
+        if not limit.expired():
+            raise  # a listener's own
+    finally:
+        if not over:
+            run.kill()
+            async with asyncio.timeout(KILL_GRACE):
+                await _until_over(run)
+    return run.result(None if over else timeout)
+
+
+async def _until_over(run: CapturedRun[Any]) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(run.fileno(), ready.set)
+    try:
+        while not run.step():
+            ready.clear()
+            await ready.wait()
+    finally:
+        loop.remove_reader(run.fileno())
+
+
+def _close_started(starting: asyncio.Future[SyncVM]) -> None:
+    """A VM whose starter did not wait for it."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().close()
