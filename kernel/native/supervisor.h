@@ -7,6 +7,7 @@
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
  *   trace.c     calls proved by ptrace             image.c    what a program file is
  *   env.c       the environment at an exec         members.c  the VM's processes, one by one
+ *   watch.c     limits in sum: time and memory of whole runs
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
  * Lock order: names, handing_over, runs_lock. None is held across a call that can block on a guest.
@@ -76,6 +77,12 @@ struct cg_run {
     atomic_int may_exec, may_setsid; /* 1: `first` is still ours, and makes this one call unjudged */
     int status;
     struct rusage usage;
+    uint64_t began_ms, cpu_ms; /* watch.c */
+    int64_t unseen_cpu_ms;     /* used in the VM while this run ran, by processes gone before they were looked at */
+    pid_t inner_leader;
+    uint32_t exceeded; /* bits as CG_EVENT_EXITED has them */
+    uint64_t early_first, early_group; /* signals (bit n - 1 = signal n) for a first program that is not known yet */
+    uint64_t notified_before;
     uint32_t sent_denials;
     uint64_t dropped_denials;
     char *fixed;         /* of its environment what no exec may change (env.c) */
@@ -99,6 +106,7 @@ struct cg_vm {
     struct cg_run runs[CG_RUNS_MAX];
     uint32_t next_run;
     bool strays; /* a leader was killed: what it left is now a child of init */
+    struct { uint64_t wall_ms, cpu_ms, memory; int cpu_clock; uint64_t next_ms, clock_ms, seen_ms; uint32_t runs_before, alive_before; bool compared; } watch; /* watch.c; 0: no such limit */
     pthread_mutex_t workers_lock; /* workers, worker_count */
     struct cg_worker *workers[CG_WORKERS_MAX];
     int worker_count;
@@ -133,12 +141,19 @@ int cg_run_start(struct cg_vm *vm, uint32_t request, struct cg_reader *payload, 
 void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run);
 bool cg_runs_sweep(struct cg_vm *vm); /* kill what outlived its run's first program; true while something is left */
 struct cg_run *cg_run_find(struct cg_vm *vm, uint32_t number);
-int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, bool whole_tree);
+int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, uint32_t whom);
+void cg_runs_continue_leaders(struct cg_vm *vm); /* one of them was stopped by a guest */
 /* The number of the run whose program a process is, or 0. Not certain: a run whose leader has not said hello yet may be it. */
 uint32_t cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain);
 /* True once per run, for the call that our own code makes in the first program's process before it becomes the program. */
 bool cg_take_exec(struct cg_vm *vm, pid_t tid);
 bool cg_take_setsid(struct cg_vm *vm, pid_t tid);
+
+/* ---- watch.c ---- */
+void cg_watch_prepare(struct cg_vm *vm);   /* takes its limits out of the launch's */
+int cg_watch_wait(const struct cg_vm *vm); /* milliseconds until the next look is due; -1: none is */
+void cg_watch_look(struct cg_vm *vm);      /* has runs that are over a limit killed */
+uint64_t cg_watch_now(void);               /* CLOCK_MONOTONIC in milliseconds */
 
 /* ---- notify.c ---- */
 struct cg_call {
