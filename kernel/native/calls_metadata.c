@@ -91,6 +91,12 @@ void fs_access(struct cg_call *call) {
     fs_target_release(&target);
 }
 
+/* Notified only so that it is known; see fs_use_umask. */
+void fs_umask(struct cg_call *call) {
+    atomic_store(&call->vm->umask_changed, true);
+    cg_answer_continue(call, "its one argument is a register, and no policy has a say in it");
+}
+
 /* flock and the locks of fcntl that belong to an open file: notified only so that none is still held by our copy of a file that its holder has closed. */
 void fs_lock(struct cg_call *call) {
     cg_await_handed_over(call);
@@ -174,7 +180,8 @@ void fs_chdir(struct cg_call *call) {
             /* Only the caller itself can change its directory. A directory gives it no right, since every use of it is judged by the path it then has;
              * so that not even its existence is told, the caller is killed before it learns that it got into one it may not stat. */
             const struct directory before = cwd_of(call, call->tid, &here);
-            cg_run_proved(call, "where the caller got to is judged again before it runs on", approve_directory, &before);
+            if (cg_run_proved(call, "where the caller got to is judged again before it runs on", approve_directory, &before) != 0)
+                fs_refuse(call, &target, CG_FS_OP_STAT, CG_RULE_UNSUPPORTED, &path, CG_TRACED);
         }
         cg_path_release(&path);
     }

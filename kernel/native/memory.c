@@ -127,7 +127,7 @@ int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out) {
         else if (strncmp(line, "Umask:", 6) == 0) out->umask = (mode_t)strtol(line + 6, NULL, 8);
         else if (strncmp(line, "Tgid:", 5) == 0) out->tgid = (pid_t)strtol(line + 5, NULL, 10);
         else if (strncmp(line, "PPid:", 5) == 0) out->ppid = (pid_t)strtol(line + 5, NULL, 10);
-        else if (strncmp(line, "NSpgid:", 7) == 0) out->group = (pid_t)strtol(line + 7, NULL, 10);
+        else if (strncmp(line, "NSpgid:", 7) == 0) out->group = (pid_t)strtol(line + 7, NULL, 10), out->inner_group = last_number(line + 7);
         else if (strncmp(line, "NStgid:", 7) == 0) out->inner_tgid = last_number(line + 7);
         else if (strncmp(line, "NSpid:", 6) == 0) out->inner_tid = last_number(line + 6);
     }

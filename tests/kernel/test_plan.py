@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from callgate.kernel.confinement.filter import build_filter
+from callgate.kernel.confinement.limit_plan import DEFAULTS, Defaults
 from callgate.kernel.confinement.operator_paths import Mount
-from callgate.kernel.plan import DEFAULTS, Defaults, Plan, compile_plan
+from callgate.kernel.plan import Plan, compile_plan
 from callgate.kernel.protocol import Launch, LaunchFlag, Limit, StepKind
 from callgate.scopes import OPERATIONS, PermissionDenied, Policy
 
@@ -46,7 +47,11 @@ INSPECTING = {"fs.*", "fs.read", "fs.readdir", "fs.stat", "fs.readlink"}
             {"process", *INSPECTING},
         ),
         ({"network": "allow", "childProcess": "deny"}, {"childProcess"}),
-        ({"network": "allow", "env": "deny", "binding": "deny"}, set()),
+        ({"network": "allow", "env": "deny", "binding": "deny"}, {"env"}),
+        (
+            {"network": "allow", "process": {"default": "allow", "rules": [{"mode": "allow", "patterns": ["ptrace:4"]}]}},
+            {"process"},
+        ),
         (
             {
                 "network": "allow",

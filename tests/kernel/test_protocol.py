@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from callgate.kernel import protocol
 from callgate.kernel.protocol import (
     BindFlag,
+    CpuClockRequest,
     DenialEvent,
     DenialRecord,
     ExecFailed,
@@ -34,6 +35,7 @@ from callgate.kernel.protocol import (
     RunRequest,
     SetupStep,
     SignalRequest,
+    SignalWhom,
     Started,
     Stats,
     StatsRequest,
@@ -62,7 +64,8 @@ answers = st.one_of(
 )
 requests = st.one_of(
     st.builds(RunRequest, st.sampled_from(RunFlag), text, texts, texts),
-    st.builds(SignalRequest, u32, u32, st.booleans()),
+    st.builds(SignalRequest, u32, u32, st.sampled_from(SignalWhom)),
+    st.just(CpuClockRequest()),
     st.builds(FsRequest, st.sampled_from(FsCall), st.sampled_from(FsFlag), u32, u32, text, text),
     st.just(StatsRequest()),
 )
@@ -70,7 +73,7 @@ events = st.one_of(
     st.builds(Started, u32),
     st.builds(ExecFailed, i32, text),
     st.builds(DenialEvent, denials),
-    st.builds(Exited, i32, u64, u64, u64, u64, u64),
+    st.builds(Exited, i32, u64, u64, u64, u64, u64, u32),
 )
 steps = st.builds(SetupStep, st.sampled_from(StepKind), text, text, u32, st.sampled_from(BindFlag))
 launches = st.builds(
@@ -116,7 +119,7 @@ def test_a_packet_cut_short_or_with_bytes_left_over_is_refused(
     message: protocol.Answer | protocol.Request | protocol.Event, number: int, data: st.DataObject
 ) -> None:
     packet = encode(message, number)
-    decode = {32: decode_event, 16: decode_request}.get(message.TYPE & ~3 if message.TYPE > 3 else 0, decode_answer)
+    decode = {32: decode_event, 16: decode_request}.get(message.TYPE & ~15, decode_answer)
     assert decode(packet) == (number, message)  # the control: only the change below makes it unreadable
     cut = data.draw(st.integers(0, len(packet) - 1))
     for wrong in (packet[:cut], packet + b"\0"):
