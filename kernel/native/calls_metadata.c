@@ -91,6 +91,12 @@ void fs_access(struct cg_call *call) {
     fs_target_release(&target);
 }
 
+/* Notified only so that it is known; see fs_use_umask. */
+void fs_umask(struct cg_call *call) {
+    atomic_store(&call->vm->umask_changed, true);
+    cg_answer_continue(call, "its one argument is a register, and no policy has a say in it");
+}
+
 /* flock and the locks of fcntl that belong to an open file: notified only so that none is still held by our copy of a file that its holder has closed. */
 void fs_lock(struct cg_call *call) {
     cg_await_handed_over(call);
@@ -174,7 +180,8 @@ void fs_chdir(struct cg_call *call) {
             /* Only the caller itself can change its directory. A directory gives it no right, since every use of it is judged by the path it then has;
              * so that not even its existence is told, the caller is killed before it learns that it got into one it may not stat. */
             const struct directory before = cwd_of(call, call->tid, &here);
-            cg_run_proved(call, "where the caller got to is judged again before it runs on", approve_directory, &before);
+            if (cg_run_proved(call, "where the caller got to is judged again before it runs on", approve_directory, &before) != 0)
+                fs_refuse(call, &target, CG_FS_OP_STAT, CG_RULE_UNSUPPORTED, &path, CG_TRACED);
         }
         cg_path_release(&path);
     }
@@ -207,7 +214,7 @@ void fs_chmod(struct cg_call *call) {
 
 void fs_fchmod(struct cg_call *call) {
     struct cg_fs_target target;
-    if (fs_target_descriptor(call, (int)call->args[0], &target) != 0) return;
+    if (fs_target_open_file(call, (int)call->args[0], &target) != 0) return;
     fs_do_chmod(call, &target, CG_RESOLVE_EMPTY, (mode_t)call->args[1]);
     fs_target_release(&target);
 }
@@ -251,10 +258,11 @@ void fs_ftruncate(struct cg_call *call) {
     struct cg_path path;
     if (target.base < 0) { cg_answer_error(call, -target.base); return; }
     if (fs_find(call, &target, CG_RESOLVE_EMPTY, CG_FS_OP_TRUNCATE, &path) == 0) {
-        if (too_long(call, path.object, (int64_t)call->args[1])) {
-        } else if (ftruncate(target.base, (int64_t)call->args[1]) == 0) cg_answer_value(call, 0);
-        else cg_answer_error(call, errno);
+        const bool refused = too_long(call, path.object, (int64_t)call->args[1]);
+        const int error = refused || ftruncate(target.base, (int64_t)call->args[1]) == 0 ? 0 : errno;
         cg_path_release(&path);
+        fs_target_release(&target); /* before the answer: the caller may close its own and execute the file next */
+        error ? cg_answer_error(call, error) : cg_answer_value(call, 0);
     }
     fs_target_release(&target);
 }
@@ -287,7 +295,7 @@ void fs_chown(struct cg_call *call) {
 
 void fs_fchown(struct cg_call *call) {
     struct cg_fs_target target;
-    if (fs_target_descriptor(call, (int)call->args[0], &target) != 0) return;
+    if (fs_target_open_file(call, (int)call->args[0], &target) != 0) return;
     do_chown(call, &target, CG_RESOLVE_EMPTY, (uint32_t)call->args[1], (uint32_t)call->args[2]);
     fs_target_release(&target);
 }
@@ -322,8 +330,13 @@ void fs_utimes(struct cg_call *call) {
     if (flags & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
     int error = when ? read_times(call, when, times) : 0;
     if (error) { cg_answer_error(call, -error); return; }
+    if (call->nr == SYS_utimensat && when && times[0].tv_nsec == UTIME_OMIT && times[1].tv_nsec == UTIME_OMIT) { /* nothing is even looked up */
+        cg_answer_value(call, 0);
+        return;
+    }
+    if (pointer == 0 && dirfd != AT_FDCWD && flags) { cg_answer_error(call, EINVAL); return; }
     if (pointer == 0 && at && dirfd != AT_FDCWD) { /* futimens(3) */
-        if (fs_target_descriptor(call, dirfd, &target) != 0) return;
+        if (fs_target_open_file(call, dirfd, &target) != 0) return;
     } else if (fs_target_read(call, dirfd, pointer, FS_TARGET_EMPTY, &target) != 0) return;
     const unsigned resolve = (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH || (at && pointer == 0) ? CG_RESOLVE_EMPTY : 0);
     if (fs_find(call, &target, resolve, CG_FS_OP_WRITE, &path) == 0) {

@@ -64,7 +64,9 @@ static bool open_at_once(struct cg_call *call, const struct cg_fs_target *target
     if (!fs_would_allow(call, CG_FS_OP_READ, path, n) || !fs_would_allow(call, CG_FS_OP_READDIR, path, n)) return false;
     const int wanted = (int)flags | O_CLOEXEC | O_NOCTTY;
     struct stat st;
+    pthread_rwlock_rdlock(&call->vm->names); /* so that the text is where it leads */
     int fd = cg_open_plain(&call->vm->root, path, wanted | O_NONBLOCK); /* a fifo would block */
+    pthread_rwlock_unlock(&call->vm->names);
     if (fd < 0) return false;
     if (fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
         if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, 0);
@@ -147,23 +149,6 @@ void fs_do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_
     unlock_names(call, &locked);
 }
 
-/* open_how, as openat2(2) reads it: of any size from the first version's on, as long as what is not known here is zero. */
-static int read_how(struct cg_call *call, struct open_how *how) {
-    uint8_t rest[256];
-    uint64_t size = call->args[3];
-    if (size < sizeof *how) return -EINVAL;
-    if (size > 4096) return -E2BIG;
-    int error = cg_read_memory(call, call->args[2], how, sizeof *how);
-    for (uint64_t at = sizeof *how; !error && at < size;) {
-        uint64_t n = size - at < sizeof rest ? size - at : sizeof rest;
-        error = cg_read_memory(call, call->args[2] + at, rest, n);
-        for (uint64_t i = 0; !error && i < n; i++)
-            if (rest[i]) error = -E2BIG;
-        at += n;
-    }
-    return error;
-}
-
 void fs_open(struct cg_call *call) {
     struct cg_fs_target target;
     struct open_how how = {0};
@@ -175,7 +160,7 @@ void fs_open(struct cg_call *call) {
     case SYS_openat: dirfd = (int)call->args[0], pointer = call->args[1], how.flags = call->args[2], how.mode = call->args[3]; break;
     case SYS_openat2: {
         dirfd = (int)call->args[0], pointer = call->args[1];
-        int error = read_how(call, &how);
+        int error = cg_read_structure(call, call->args[2], call->args[3], &how, sizeof how);
         const uint64_t makes = O_CREAT | TMPFILE;
         if (!error && (how.flags & ~(uint64_t)OPENAT_FLAGS || how.mode & ~07777ull || (how.mode && !(how.flags & makes)) || how.resolve & ~0x3full ||
                        (how.flags & O_PATH && how.flags & ~(uint64_t)PATH_FLAGS)))

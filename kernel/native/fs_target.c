@@ -38,6 +38,15 @@ int fs_target_descriptor(struct cg_call *call, int fd, struct cg_fs_target *targ
     return -1;
 }
 
+int fs_target_open_file(struct cg_call *call, int fd, struct cg_fs_target *target) {
+    const int same = cg_take_descriptor(call, fd);
+    const int flags = same < 0 ? 0 : fcntl(same, F_GETFL);
+    if (same >= 0) close(same);
+    if (!(flags & O_PATH)) return fs_target_descriptor(call, fd, target);
+    cg_answer_error(call, EBADF);
+    return -1;
+}
+
 void fs_target_set(struct cg_fs_target *target, const char *path) {
     target->base = -1;
     snprintf(target->path, sizeof target->path, "%s", path);
@@ -84,7 +93,11 @@ static struct cg_resolver resolver(struct cg_call *call) {
 
 int fs_resolve(struct cg_call *call, const struct cg_fs_target *target, unsigned flags, struct cg_path *out) {
     const struct cg_resolver who = resolver(call);
-    return cg_resolve(&call->vm->root, target->base, target->path, flags, &who, out);
+    /* Names stand still: a plain path is judged by its own text, which must be where it led. (Held twice by calls that make a name: readers may.) */
+    pthread_rwlock_rdlock(&call->vm->names);
+    const int error = cg_resolve(&call->vm->root, target->base, target->path, flags, &who, out);
+    pthread_rwlock_unlock(&call->vm->names);
+    return error;
 }
 
 int fs_resolve_parent(struct cg_call *call, const struct cg_fs_target *target, unsigned flags, struct cg_path *out) {
@@ -168,7 +181,8 @@ int fs_find(struct cg_call *call, const struct cg_fs_target *target, unsigned fl
 
 void fs_use_umask(struct cg_call *call) {
     struct cg_caller who;
-    if (call->tid == 0) umask(022);
+    /* Only /proc tells a process's umask, which is slow: it is looked at once anybody has changed one. */
+    if (call->tid == 0 || !atomic_load(&call->vm->umask_changed)) umask(CG_FIRST_UMASK);
     else umask(cg_caller_of(call->vm, call->tid, &who) == 0 ? who.umask : 077);
 }
 

@@ -120,6 +120,10 @@ bool cg_still_waiting(struct cg_call *call) {
 
 static void interrupted(int signal) { (void)signal; }
 
+void cg_let_others_receive(struct cg_call *call) {
+    if (call->tid) pass_on(call->worker);
+}
+
 void cg_block_begin(struct cg_call *call) {
     if (call->tid == 0) return;
     sigset_t one;

@@ -200,6 +200,40 @@ int cg_policy_constant(const struct cg_policy *policy, unsigned scope_number, un
     return policy->scopes[scope_number].constant[operation];
 }
 
+/* What a rule says of the subjects that begin with a prefix: "may" match one, "must" match all. */
+static void match_below(const struct rule *rule, const char *prefix, size_t n, int *may, int *must) {
+    uint64_t state[CG_GLOB_WORDS_MAX];
+    *may = *must = 0;
+    for (uint32_t i = 0; i < rule->glob_count; i++) {
+        cg_glob_start(rule->globs[i], state);
+        cg_glob_feed(rule->globs[i], state, prefix, n);
+        for (size_t word = 0; word < cg_glob_words(rule->globs[i]); word++)
+            *may |= state[word] != 0;
+        *must |= cg_glob_universal(rule->globs[i], state);
+    }
+}
+
+int cg_policy_constant_below(const struct cg_policy *policy, unsigned scope_number, unsigned operation, const char *prefix, size_t n) {
+    if (scope_number >= CG_SCOPES || operation >= operation_counts[scope_number])
+        return 0;
+    const struct scope *scope = &policy->scopes[scope_number];
+    int some[2] = {0, 0}, bottom = scope->default_allow;
+    for (uint32_t i = scope->rule_count; i-- > 0;) {
+        const struct rule *rule = &scope->rules[i];
+        int may, must;
+        if (!(rule->operations >> operation & 1))
+            continue;
+        match_below(rule, prefix, n, &may, &must);
+        if (must) {
+            bottom = rule->allow;
+            break;
+        }
+        if (may)
+            some[rule->allow] = 1;
+    }
+    return some[!bottom] ? -1 : bottom;
+}
+
 /* How one rule sees what lies below two paths A and B. "may" and "must" are about any one name below; a_in_b says that
  * whenever the rule matches A/x it matches B/x. */
 struct view {

@@ -56,6 +56,7 @@ class VM(Programs):
         guest: Literal["native", "wasm"] = "native",
         engine: Literal["auto", "notify"] = "auto",
         runtime_image: Iterable[str] | None = None,
+        noexec: bool = False,
         audit: object = None,
     ) -> None:
         """Start a VM.
@@ -64,9 +65,10 @@ class VM(Programs):
         user; scripts and ELF programs are executable. *mounts*: host directories by destination. *env*: variables added to
         the VM's own. *bindings*: host functions for `call`. *cwd*: where programs start and relative paths of `fs` lead from;
         the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
-        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *limits*:
-        how much the VM may use. *best_effort*: limits, or "cgroup" for all that need one, that may be enforced less than fully
-        where this host gives no cgroup; `status` then tells what is lost.
+        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *noexec*:
+        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable
+        *mounts*. *limits*: how much the VM may use. *best_effort*: limits, or "cgroup" for all that need one, that may be
+        enforced less than fully where this host gives no cgroup; `status` then tells what is lost.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
         for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy or a limit; nothing is left
@@ -90,6 +92,7 @@ class VM(Programs):
                 user=user,
                 cwd=None if cwd is None else os.fspath(cwd),
                 runtime_image=runtime_image,
+                noexec=noexec,
                 limits=plan_limits(limits, cgroup=cgroup, best_effort=degradable),
             )
             may_read_all = self._policy.compiled()["env"].constant("read")
