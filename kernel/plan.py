@@ -77,6 +77,7 @@ def compile_plan(
     user: str = "agentos",
     cwd: str | None = None,
     runtime_image: Iterable[str] | None = None,
+    host_ports: Iterable[int] = (),
     defaults: Defaults = DEFAULTS,
 ) -> Plan:
     """The plan of a VM under *policy*.
@@ -107,6 +108,7 @@ def compile_plan(
         setup=root.steps,
         limits=tuple(limits.values()),
         listeners=listeners,
+        host_ports=tuple(host_ports),
         filter=_filter(notified),
         policy=policy_blob(compiled),
     )
@@ -204,7 +206,8 @@ def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) 
         triggers.update(_INSPECTING)
     if triggers:
         triggers.add("fs.*")
-    triggers.update(scope for scope in ("network", "childProcess", "process") if _restricted(compiled[scope]))
+    triggers.update(scope for scope in ("childProcess", "process") if _restricted(compiled[scope]))
+    triggers.add("network")  # whatever the policy: outside the VM there are local addresses, which no bare "allow" opens
     if host_is_writable:
         triggers.add(SETID)
     return frozenset(triggers)

@@ -84,6 +84,9 @@ class MessageType(IntEnum):
     SIGNAL = 17
     FS = 18
     STATS = 19
+    NAME = 24
+    SOCKET = 25
+    LOOKUP_DENIED = 26
 
 
 class EventType(IntEnum):
@@ -100,6 +103,13 @@ class RunFlag(IntFlag):
 
     TTY = 1
     IN_MEMFD = 2
+
+
+class NameFlag(IntFlag):
+    """What a name's addresses are (`CG_NAME_*`)."""
+
+    OPERATOR = 1
+    HOST_PORTS = 2
 
 
 class Feature(IntFlag):
@@ -140,6 +150,7 @@ class RuleOrigin(IntEnum):
     DEVICE = -5
     UNSUPPORTED = -6
     WIDENING = -7
+    LOCAL_ADDRESS = -8
 
 
 # -- the launch blob -------------------------------------------------------------------------------------------------
@@ -190,7 +201,7 @@ class Launch(Record):
 
     LAYOUT = (
         flags(LaunchFlag), U32, U32, U32, BYTES, BYTES, U64, U64,
-        several(record(SetupStep)), several(record(Limit)), several(record(Listener)), BYTES, BYTES,
+        several(record(SetupStep)), several(record(Limit)), several(record(Listener)), several(U32), BYTES, BYTES,
     )  # fmt: skip
     flags: LaunchFlag
     host_pid: int
@@ -203,6 +214,7 @@ class Launch(Record):
     setup: tuple[SetupStep, ...]
     limits: tuple[Limit, ...]
     listeners: tuple[Listener, ...]
+    host_ports: tuple[int, ...]
     filter: bytes
     policy: bytes
 
@@ -321,6 +333,46 @@ class StatsRequest(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class NameRequest(Record):
+    """What *name* means inside the VM: two addresses made up for it, and the real *addresses* (packed) that they stand for.
+
+    *port* is dialled instead of the one asked for unless it is 0.
+    """
+
+    TYPE: ClassVar = MessageType.NAME
+    LAYOUT = (BYTES, BYTES, BYTES, flags(NameFlag), U32, several(BYTES))
+    name: bytes
+    ipv4: bytes
+    ipv6: bytes
+    flags: NameFlag
+    port: int
+    addresses: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SocketRequest(Record):
+    """Ask for a new socket in the VM's network namespace; it comes beside the reply."""
+
+    TYPE: ClassVar = MessageType.SOCKET
+    LAYOUT = (U32, U32)
+    domain: int
+    type: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookupDenied(Record):
+    """A name was refused to whoever asked for it from *port* of the VM's loopback over *protocol* (`IPPROTO_UDP`, `IPPROTO_TCP`)."""
+
+    TYPE: ClassVar = MessageType.LOOKUP_DENIED
+    LAYOUT = (U32, U32, I32, BYTES, BYTES)
+    protocol: int
+    port: int
+    rule: int
+    subject: bytes
+    reason: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Stats(Record):
     """The supervisor's counters since the VM started: the data of the reply to `StatsRequest`."""
 
@@ -380,10 +432,15 @@ class Exited(Record):
 # -- packets ---------------------------------------------------------------------------------------------------------
 
 Answer = Ready | LaunchFailed | Reply
-Request = RunRequest | SignalRequest | FsRequest | StatsRequest
+Request = RunRequest | SignalRequest | FsRequest | StatsRequest | NameRequest | SocketRequest | LookupDenied
 Event = Started | ExecFailed | DenialEvent | Exited
 
-_M = TypeVar("_M", Ready | LaunchFailed | Reply, RunRequest | SignalRequest | FsRequest | StatsRequest, Event)
+_M = TypeVar(
+    "_M",
+    Ready | LaunchFailed | Reply,
+    RunRequest | SignalRequest | FsRequest | StatsRequest | NameRequest | SocketRequest | LookupDenied,
+    Event,
+)
 
 _ANSWERS: dict[int, type[Answer]] = {Ready.TYPE: Ready, LaunchFailed.TYPE: LaunchFailed, Reply.TYPE: Reply}
 _REQUESTS: dict[int, type[Request]] = {
@@ -391,6 +448,9 @@ _REQUESTS: dict[int, type[Request]] = {
     SignalRequest.TYPE: SignalRequest,
     FsRequest.TYPE: FsRequest,
     StatsRequest.TYPE: StatsRequest,
+    NameRequest.TYPE: NameRequest,
+    SocketRequest.TYPE: SocketRequest,
+    LookupDenied.TYPE: LookupDenied,
 }
 _EVENTS: dict[int, type[Event]] = {
     Started.TYPE: Started,

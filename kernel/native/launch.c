@@ -127,6 +127,14 @@ int cg_launch_read(struct cg_vm *vm, struct cg_failure *why) {
     if (in.failed || count > CG_LISTENERS_MAX) return cg_fail(why, "launch blob", EINVAL, "listener count");
     for (launch->listener_count = 0; launch->listener_count < count; launch->listener_count++)
         if (read_listener(&in, &launch->listeners[launch->listener_count]) != 0) return cg_fail(why, "launch blob", EINVAL, "listener");
+    launch->host_port_count = cg_read_count(&in, 4);
+    launch->host_ports = calloc(launch->host_port_count + 1, sizeof *launch->host_ports);
+    if (!launch->host_ports) return cg_fail(why, "launch blob", ENOMEM, NULL);
+    for (uint32_t i = 0; i < launch->host_port_count; i++) {
+        const uint32_t port = cg_read_u32(&in);
+        if (port == 0 || port > UINT16_MAX) return cg_fail(why, "launch blob", EINVAL, "host port");
+        launch->host_ports[i] = (uint16_t)port;
+    }
     launch->filter = cg_read_bytes(&in, &length);
     launch->filter_length = length;
     const uint8_t *policy = cg_read_bytes(&in, &n);

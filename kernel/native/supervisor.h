@@ -53,6 +53,8 @@ struct cg_launch {
     size_t limit_count;
     struct cg_listener listeners[CG_LISTENERS_MAX];
     size_t listener_count;
+    uint16_t *host_ports;
+    uint32_t host_port_count;
     const uint8_t *filter;
     size_t filter_length;
     struct cg_policy *policy;
