@@ -14,10 +14,11 @@ from callgate.kernel.confinement import runtime_image as image
 from callgate.kernel.confinement.filter import build_filter
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
 from callgate.kernel.confinement.root import DEVICES, User, base_root
+from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
 from callgate.kernel.policy_blob import policy_blob
 from callgate.kernel.protocol import Launch, LaunchFlag, Limit, Listener
 from callgate.kernel.syscalls.row import SETID
-from callgate.scopes import OPERATIONS, CompiledRule, CompiledScope, Policy
+from callgate.scopes import CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied
 from callgate.scopes.fs import exactly, mistake, normalised, subtree
 from callgate.scopes.operations import operation_mask
@@ -58,6 +59,7 @@ class Plan:
     workdir: str
     mounts: tuple[Mount, ...]
     runtime_image: tuple[str, ...]
+    hostname: str
     limits: Mapping[str, int]
     flags: LaunchFlag
     listeners: tuple[Listener, ...] = ()  # sockets that the host serves inside the VM
@@ -92,10 +94,10 @@ def compile_plan(
     enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))
     compiled = enforced.compiled()
     notified = _notified(compiled, host_is_writable=any(not mount.read_only for mount in mounted))
-    flags = _flags(compiled, notified)
+    flags = _flags(notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
     limits = _limits(defaults)
-    listeners: tuple[Listener, ...] = ()
+    listeners = (DATAGRAMS, STREAMS)
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),
@@ -120,6 +122,7 @@ def compile_plan(
         workdir=workdir,
         mounts=mounted,
         runtime_image=globs,
+        hostname=defaults.hostname,
         limits={"disk": defaults.disk_bytes} | {name: limit.hard for name, limit in limits.items()},
         flags=flags,
         listeners=listeners,
@@ -234,11 +237,8 @@ def _restricted(scope: CompiledScope) -> tuple[str, ...]:
     return tuple(name for name in scope.operations if scope.constant(name) is not True)
 
 
-def _flags(compiled: Mapping[str, CompiledScope], notified: frozenset[str]) -> LaunchFlag:
-    flags = LaunchFlag(0)
-    network = compiled["network"]
-    if any(network.constant(name) is not False for name in OPERATIONS["network"]):
-        flags |= LaunchFlag.LOOPBACK
+def _flags(notified: frozenset[str]) -> LaunchFlag:
+    flags = LaunchFlag.LOOPBACK  # also under network: "deny", where it leads to the VM's resolver and nowhere else
     if notified & {"childProcess", "process"}:
         flags |= LaunchFlag.REGISTER
     if SETID in notified:

@@ -151,6 +151,7 @@ class RuleOrigin(IntEnum):
     UNSUPPORTED = -6
     WIDENING = -7
     LOCAL_ADDRESS = -8
+    UNRESOLVED = -9
 
 
 # -- the launch blob -------------------------------------------------------------------------------------------------

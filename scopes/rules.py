@@ -19,6 +19,7 @@ RULE_DEVICE: Final = -5
 RULE_UNSUPPORTED: Final = -6
 RULE_WIDENING: Final = -7
 RULE_LOCAL_ADDRESS: Final = -8
+RULE_UNRESOLVED: Final = -9
 
 RULE_NAMES: Final = MappingProxyType(
     {
@@ -30,6 +31,7 @@ RULE_NAMES: Final = MappingProxyType(
         RULE_UNSUPPORTED: "unsupported",
         RULE_WIDENING: "widening",
         RULE_LOCAL_ADDRESS: "local address",
+        RULE_UNRESOLVED: "unresolved",
     }
 )
 

@@ -41,12 +41,12 @@ class Failed(Exception):
 def look_up(name: str) -> Found:
     """The addresses of *name*, as any program of the host would get them. Blocks; `NotFound` or `Failed`."""
     try:
-        answers = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=socket.AI_CANONNAME)
+        answers = socket.getaddrinfo(name.encode("ascii"), None, type=socket.SOCK_STREAM, flags=socket.AI_CANONNAME)
     except socket.gaierror as error:
         if error.errno in _NO_SUCH_NAME:
             raise NotFound(name) from error
         raise Failed(str(error)) from error
-    except (OSError, UnicodeError) as error:
+    except OSError as error:
         raise Failed(str(error)) from error
     addresses: dict[bytes, None] = {}
     for family, _, _, _, endpoint in answers:

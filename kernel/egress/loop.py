@@ -24,6 +24,7 @@ class Loop:
     def __init__(self) -> None:
         # Reentrant: a finalizer may post from whatever this very thread is doing, what is locked included.
         self._lock = threading.RLock()
+        self._owner = os.getpid()
         self._users = 0
         self._thread: threading.Thread | None = None
         self._posted: deque[Call] = deque()
@@ -50,6 +51,8 @@ class Loop:
 
     def post(self, call: Call) -> None:
         """Have *call* made by the loop's thread; dropped if that has ended. Never waits: also for finalizers."""
+        if os.getpid() != self._owner:
+            return  # a fork has neither the thread nor, perhaps, a lock that anybody will release
         with self._lock:
             if self._thread is not None:
                 self._posted.append(call)
@@ -57,6 +60,8 @@ class Loop:
 
     def leave(self, last: Call, *, wait: bool) -> None:
         """One user less: *last* is called in the thread, which then ends if nobody is left; *wait* until that is done."""
+        if os.getpid() != self._owner:
+            return
         done = threading.Event()
 
         def gone() -> None:

@@ -14,9 +14,6 @@ from callgate.kernel.egress.loop import Loop
 from callgate.kernel.egress.packet import Malformed
 from callgate.kernel.egress.zone import Asker, Zone
 
-ADDRESS: Final = "127.0.0.53"
-PORT: Final = 53
-
 #: TCP connections of one VM; the oldest goes when there is one more.
 STREAMS_MAX: Final = 32
 #: Seconds without a whole query after which a connection is closed, and queries of one connection that wait for their answers.

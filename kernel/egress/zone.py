@@ -26,6 +26,7 @@ from callgate.kernel.egress.packet import Query
 from callgate.kernel.egress.verdicts import NameVerdicts
 from callgate.scopes.address import canonical_address
 from callgate.scopes.endpoints import Endpoint
+from callgate.scopes.rules import RULE_UNRESOLVED
 
 #: How long the host may take to find a name; then the guest is told that it could not be found out (seconds).
 LOOKUP_SECONDS: Final = 2.0
@@ -68,8 +69,8 @@ class Supervised(Protocol):
         """
         ...
 
-    def refused(self, asker: Asker, name: str, rule: int | None, reason: str) -> None:
-        """A look-up was refused by *rule*, or could not be decided in time (None)."""
+    def refused(self, asker: Asker, name: str, rule: int, reason: str) -> None:
+        """A look-up was refused by *rule*, or by what its number stands for (`scopes.rules`)."""
         ...
 
 
@@ -139,7 +140,7 @@ class Zone:
         known.outcome, known.expires = Outcome(packet.SERVFAIL), now + NOT_FOUND_SECONDS
 
         def tell() -> None:
-            self._supervised.refused(asker, name, None, UNRESOLVED_REASON)
+            self._supervised.refused(asker, name, RULE_UNRESOLVED, UNRESOLVED_REASON)
             self._loop.post(lambda: _answer_all(late, Outcome(packet.SERVFAIL)))
 
         if not self._telling.add(tell):

@@ -11,6 +11,7 @@ import pytest
 
 from callgate.kernel.confinement.filter import build_filter
 from callgate.kernel.confinement.operator_paths import Mount
+from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
 from callgate.kernel.plan import DEFAULTS, Defaults, Plan, compile_plan
 from callgate.kernel.protocol import Launch, LaunchFlag, Limit, StepKind
 from callgate.scopes import OPERATIONS, PermissionDenied, Policy
@@ -64,11 +65,11 @@ def test_only_operations_with_more_than_one_verdict_are_asked_about(permissions:
     assert launch_of(plan).filter == build_filter(frozenset(expected))
 
 
-def test_the_loopback_is_up_unless_the_whole_network_is_denied() -> None:
-    assert not plan_of({"network": "deny"}).flags & LaunchFlag.LOOPBACK
-    assert plan_of({"network": "allow"}).flags & LaunchFlag.LOOPBACK
-    rules = [{"mode": "allow", "patterns": ["127.0.0.1"]}]
-    assert plan_of({"network": {"default": "deny", "rules": rules}}).flags & LaunchFlag.LOOPBACK
+@pytest.mark.parametrize("mode", ["allow", "deny"])
+def test_the_loopback_is_up_and_leads_to_the_vms_resolver(mode: str) -> None:
+    plan = plan_of({"network": mode})
+    assert plan.flags & LaunchFlag.LOOPBACK
+    assert plan.listeners == (DATAGRAMS, STREAMS) == launch_of(plan).listeners
 
 
 def test_helpers_are_registered_only_where_they_could_be_taken_for_guests() -> None:
