@@ -41,9 +41,11 @@ void net_socket(struct cg_call *);
 void net_connect(struct cg_call *);
 void net_bind(struct cg_call *);
 void net_listen(struct cg_call *);
+void net_setsockopt(struct cg_call *);
+void net_interface(struct cg_call *);
+/* calls_send.c */
 void net_sendto(struct cg_call *);
 void net_sendmsg(struct cg_call *);
-void net_setsockopt(struct cg_call *);
 /* calls_process.c */
 void process_signal(struct cg_call *);
 void process_act(struct cg_call *);

@@ -162,7 +162,18 @@ int cg_launch_become(struct cg_vm *vm, struct cg_failure *why) {
 }
 
 /* What init tells while it sets up, over its socket. */
-struct report { int ok, root, listener, listeners[CG_LISTENERS_MAX]; struct cg_failure why; };
+struct report { int ok, root, listener, listeners[CG_LISTENERS_MAX]; uint64_t network; struct cg_failure why; };
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71 /* Linux 5.14 */
+#endif
+
+static int network_cookie(uint64_t *to) {
+    socklen_t size = sizeof *to;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), result = fd < 0 ? -1 : getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, to, &size);
+    if (fd >= 0) close(fd);
+    return result;
+}
 
 _Noreturn static void init_start(struct cg_vm *vm, int socket) {
     struct report report = {0};
@@ -170,6 +181,7 @@ _Noreturn static void init_start(struct cg_vm *vm, int socket) {
     for (size_t i = 0; i < vm->launch.listener_count; i++) report.listeners[i] = vm->launch.listeners[i].fd;
     report.root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (report.root < 0) { cg_fail(&report.why, "root", errno, "open"); goto failed; }
+    if (network_cookie(&report.network) != 0) { cg_fail(&report.why, "network namespace", errno, "SO_NETNS_COOKIE"); goto failed; }
     struct { unsigned short length; const void *filter; } program = {(unsigned short)(vm->launch.filter_length / 8), vm->launch.filter};
     /* 1 = SECCOMP_SET_MODE_FILTER; flags 8 = NEW_LISTENER, 32 = WAIT_KILLABLE_RECV: a caller whose call was received waits for the answer whatever
      * signals it gets, so that what the supervisor did is never done twice (seccomp_unotify(2)). */
@@ -215,6 +227,7 @@ int cg_launch_start_init(struct cg_vm *vm, struct cg_failure *why) {
     if (!report.ok) { *why = report.why; return -1; }
     vm->root.top = report.root;
     vm->listener = report.listener;
+    vm->network = report.network;
     for (size_t i = 0; i < vm->launch.listener_count; i++) vm->launch.listeners[i].fd = report.listeners[i];
     char go = 1;
     if (write(pair[0], &go, 1) != 1) return cg_fail(why, "init", errno, "no go-ahead");

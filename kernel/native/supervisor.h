@@ -5,7 +5,8 @@
  *   control.c   messages from the host         runs.c     programs the host started, and their ends
  *   notify.c    worker threads, answers        memory.c   guest memory and what /proc says of a caller
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
- *   trace.c     calls proved by ptrace
+ *   trace.c     calls proved by ptrace         egress.c   where an internet address leads
+ *   network.h   with network_address.c, local_address.c, socket_moving.c: what the network handlers share
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
  * Lock order: names, then runs_lock. Neither is held across a call that can block on a guest.
@@ -82,6 +83,10 @@ struct cg_run {
 struct cg_worker;
 struct cg_denial;
 
+/* Which name an address stands for inside the VM, and what it leads to: egress.c. The lock is held for a look-up or a change only. */
+struct cg_name;
+struct cg_name_table { pthread_rwlock_t lock; struct cg_name **slots; size_t size, used; };
+
 struct cg_vm {
     struct cg_launch launch;
     int control, init_socket, init_pidfd, host_pidfd, listener, wake; /* wake: eventfd, a worker is about to block */
@@ -91,6 +96,8 @@ struct cg_vm {
     gid_t gid;
     uint32_t features;
     size_t notif_size, response_size;
+    uint64_t network; /* the cookie of the VM's network namespace (SO_NETNS_COOKIE) */
+    struct cg_name_table name_table;
     pthread_mutex_t runs_lock;
     pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes or removes one */
     struct cg_run runs[CG_RUNS_MAX];

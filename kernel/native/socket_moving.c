@@ -1,0 +1,255 @@
+/* Moving a guest's socket into another network namespace: a new one there, like it, in the place of every descriptor that means it.
+ *
+ * What the guest set on the old one is set on the new one; duplicates of the descriptor in the same table go along, and so do registrations in
+ * epolls made before. Not the local port: outside, ports are the host's, and no guest takes one by its number.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/seccomp.h>
+#include <netinet/tcp.h>
+#include <netinet/udp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "network.h"
+
+#define FOUND_MAX 64   /* duplicates of one socket, epolls of one process, registrations of one socket */
+#ifndef SO_BUF_LOCK
+#define SO_BUF_LOCK 72 /* Linux 5.18; struct sock_buf_lock */
+#endif
+
+/* ---- options ---- */
+
+/* An int option, and what it is where nobody set it. */
+static const struct { int level, name, usual; } numbers[] = {
+    {SOL_SOCKET, SO_KEEPALIVE, 0}, {SOL_SOCKET, SO_OOBINLINE, 0}, {SOL_SOCKET, SO_PRIORITY, 0}, {SOL_SOCKET, SO_RCVLOWAT, 1}, {SOL_SOCKET, SO_TIMESTAMP, 0},
+    {SOL_SOCKET, SO_TIMESTAMPNS, 0}, {SOL_SOCKET, SO_RXQ_OVFL, 0}, {SOL_SOCKET, SO_DONTROUTE, 0}, {SOL_SOCKET, SO_REUSEADDR, 0}, {SOL_SOCKET, SO_ZEROCOPY, 0},
+    {IPPROTO_IP, IP_TOS, 0}, {IPPROTO_IP, IP_TTL, 64}, {IPPROTO_IP, IP_RECVERR, 0}, {IPPROTO_IP, IP_RECVTTL, 0}, {IPPROTO_IP, IP_RECVTOS, 0},
+    {IPPROTO_IP, IP_PKTINFO, 0}, {IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT}, {IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0},
+};
+static const struct { int level, name, usual; } numbers_v6[] = {
+    {IPPROTO_IPV6, IPV6_V6ONLY, 0}, {IPPROTO_IPV6, IPV6_TCLASS, 0}, {IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64}, {IPPROTO_IPV6, IPV6_RECVERR, 0},
+    {IPPROTO_IPV6, IPV6_RECVPKTINFO, 0}, {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 0}, {IPPROTO_IPV6, IPV6_RECVTCLASS, 0},
+    {IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT}, {IPPROTO_IPV6, IPV6_DONTFRAG, 0},
+};
+static const struct { int level, name, usual; } numbers_tcp[] = {
+    {IPPROTO_TCP, TCP_NODELAY, 0}, {IPPROTO_TCP, TCP_CORK, 0}, {IPPROTO_TCP, TCP_KEEPIDLE, 7200}, {IPPROTO_TCP, TCP_KEEPINTVL, 75}, {IPPROTO_TCP, TCP_KEEPCNT, 9},
+    {IPPROTO_TCP, TCP_SYNCNT, 6}, {IPPROTO_TCP, TCP_LINGER2, 60}, {IPPROTO_TCP, TCP_USER_TIMEOUT, 0}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0},
+    {IPPROTO_TCP, TCP_MAXSEG, 536}, {IPPROTO_TCP, TCP_WINDOW_CLAMP, 0}, {IPPROTO_TCP, TCP_INQ, 0},
+};
+static const struct { int level, name, usual; } numbers_udp[] = {{IPPROTO_UDP, UDP_SEGMENT, 0}, {IPPROTO_UDP, UDP_GRO, 0}};
+
+static void copy_number(int from, int to, int level, int name, int usual) {
+    int value = usual;
+    socklen_t size = sizeof value;
+    /* What cannot be set there any more is left as it is: none of these is a matter of the policy. */
+    if (getsockopt(from, level, name, &value, &size) == 0 && value != usual && setsockopt(to, level, name, &value, sizeof value) != 0) return;
+}
+
+#define COPY_NUMBERS(table) \
+    for (size_t i = 0; i < sizeof(table) / sizeof *(table); i++) copy_number(from->fd, to, (table)[i].level, (table)[i].name, (table)[i].usual)
+
+static void copy_bytes(int from, int to, int level, int name, socklen_t size) {
+    char theirs[32] = {0}, usual[32] = {0};
+    socklen_t a = size, b = size;
+    if (getsockopt(from, level, name, theirs, &a) == 0 && getsockopt(to, level, name, usual, &b) == 0 && memcmp(theirs, usual, size) != 0 &&
+        setsockopt(to, level, name, theirs, a) != 0)
+        return;
+}
+
+static void copy_buffer_sizes(int from, int to) {
+    int locked = 0, size;
+    socklen_t n = sizeof locked;
+    if (getsockopt(from, SOL_SOCKET, SO_BUF_LOCK, &locked, &n) != 0) return;
+    const struct { int lock, name; } buffers[] = {{1, SO_SNDBUF}, {2, SO_RCVBUF}}; /* SOCK_SNDBUF_LOCK, SOCK_RCVBUF_LOCK: set by hand */
+    for (size_t i = 0; i < 2; i++) {
+        n = sizeof size;
+        if (!(locked & buffers[i].lock) || getsockopt(from, SOL_SOCKET, buffers[i].name, &size, &n) != 0) continue;
+        size /= 2; /* the kernel doubles what it is given: socket(7) */
+        if (setsockopt(to, SOL_SOCKET, buffers[i].name, &size, sizeof size) != 0) continue;
+    }
+}
+
+void cg_socket_copy_options(const struct cg_socket *from, int to) {
+    COPY_NUMBERS(numbers);
+    if (from->domain == AF_INET6) COPY_NUMBERS(numbers_v6);
+    if (from->type == SOCK_STREAM) {
+        COPY_NUMBERS(numbers_tcp);
+        copy_bytes(from->fd, to, IPPROTO_TCP, TCP_CONGESTION, 16);
+    } else COPY_NUMBERS(numbers_udp);
+    copy_bytes(from->fd, to, SOL_SOCKET, SO_LINGER, sizeof(struct linger));
+    copy_bytes(from->fd, to, SOL_SOCKET, SO_RCVTIMEO, sizeof(struct timeval));
+    copy_bytes(from->fd, to, SOL_SOCKET, SO_SNDTIMEO, sizeof(struct timeval));
+    copy_buffer_sizes(from->fd, to);
+}
+
+int cg_socket_outside(const struct cg_socket *like) {
+    int fd = socket(like->domain, like->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -errno;
+    cg_socket_copy_options(like, fd);
+    return fd;
+}
+
+/* The child shares the table of descriptors, so that what it makes is ours; it enters the VM's namespaces by right of the supervisor's owning them. */
+int cg_socket_inside(struct cg_vm *vm, int domain, int type) {
+    char what[64];
+    snprintf(what, sizeof what, "%d/ns/user", vm->init);
+    int user = openat(vm->root.host_proc, what, O_RDONLY | O_CLOEXEC);
+    snprintf(what, sizeof what, "%d/ns/net", vm->init);
+    int network = openat(vm->root.host_proc, what, O_RDONLY | O_CLOEXEC);
+    int place = fcntl(vm->wake, F_DUPFD_CLOEXEC, 0), error = EACCES, status; /* any descriptor: the number is what is wanted */
+    if (user >= 0 && network >= 0 && place >= 0) {
+        pid_t child = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0); /* a copy of this thread alone: system calls only from here */
+        if (child == 0) {
+            long made = -1;
+            if (syscall(SYS_setns, user, CLONE_NEWUSER) == 0 && syscall(SYS_setns, network, CLONE_NEWNET) == 0)
+                made = syscall(SYS_socket, domain, type | SOCK_CLOEXEC, 0);
+            if (made >= 0 && syscall(SYS_dup3, made, place, O_CLOEXEC) >= 0 && syscall(SYS_close, made) == 0) syscall(SYS_exit_group, 0);
+            syscall(SYS_exit_group, errno > 0 && errno < 256 ? errno : EACCES);
+        }
+        error = child < 0 ? errno : EACCES;
+        if (child > 0 && waitpid(child, &status, __WALL) == child && WIFEXITED(status)) error = WEXITSTATUS(status);
+    } else error = errno;
+    if (user >= 0) close(user);
+    if (network >= 0) close(network);
+    if (error == 0) return place;
+    if (place >= 0) close(place);
+    return -error;
+}
+
+/* ---- what means the old socket ---- */
+
+struct watched { int epoll, number; struct epoll_event event; };
+struct found { int numbers[FOUND_MAX], epolls[FOUND_MAX]; size_t number_count, epoll_count; };
+
+struct entry { uint64_t inode; int64_t next; unsigned short length; unsigned char type; char name[]; }; /* getdents64(2) */
+
+/* The numbers in the caller's table that mean the socket with this inode number, and those of its epolls. */
+static void search_table(struct cg_call *call, uint64_t inode, struct found *found) {
+    char path[32], text[64], wanted[64];
+    _Alignas(struct entry) char buffer[4096];
+    snprintf(path, sizeof path, "%d/fd", call->tid);
+    snprintf(wanted, sizeof wanted, "socket:[%" PRIu64 "]", inode);
+    int table = openat(call->vm->root.host_proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (table < 0) return;
+    for (long n; (n = syscall(SYS_getdents64, table, buffer, sizeof buffer)) > 0;)
+        for (long at = 0; at < n;) {
+            const struct entry *entry = (const struct entry *)(buffer + at);
+            at += entry->length;
+            ssize_t length = entry->name[0] == '.' ? -1 : readlinkat(table, entry->name, text, sizeof text - 1);
+            if (length < 0) continue;
+            text[length] = '\0';
+            if (strcmp(text, wanted) == 0 && found->number_count < FOUND_MAX) found->numbers[found->number_count++] = atoi(entry->name);
+            else if (strcmp(text, "anon_inode:[eventpoll]") == 0 && found->epoll_count < FOUND_MAX) found->epolls[found->epoll_count++] = atoi(entry->name);
+        }
+    close(table);
+}
+
+static FILE *open_fdinfo(struct cg_call *call, int number) {
+    char path[48];
+    snprintf(path, sizeof path, "%d/fdinfo/%d", call->tid, number);
+    int fd = openat(call->vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "re");
+    if (!file && fd >= 0) close(fd);
+    return file;
+}
+
+static bool closes_on_exec(struct cg_call *call, int number) {
+    char line[256];
+    unsigned flags = 0;
+    FILE *info = open_fdinfo(call, number);
+    while (info && fgets(line, sizeof line, info))
+        if (sscanf(line, "flags: %o", &flags) == 1) break;
+    if (info) fclose(info);
+    return flags & O_CLOEXEC;
+}
+
+/* The registrations of the socket in one of the caller's epolls (proc_pid_fdinfo(5)). */
+static size_t search_epoll(struct cg_call *call, int number, uint64_t inode, struct watched *watched, size_t count) {
+    char line[256];
+    FILE *info = open_fdinfo(call, number);
+    int epoll = -1;
+    while (info && count < FOUND_MAX && fgets(line, sizeof line, info)) {
+        int target;
+        unsigned events;
+        uint64_t data, target_inode;
+        if (sscanf(line, "tfd: %d events: %x data: %" SCNx64 " pos:%*d ino:%" SCNx64, &target, &events, &data, &target_inode) != 4 || target_inode != inode) continue;
+        if (epoll < 0 && (epoll = cg_take_descriptor(call, number)) < 0) break;
+        watched[count++] = (struct watched){epoll, target, {.events = events, .data.u64 = data}};
+    }
+    if (info) fclose(info);
+    return count;
+}
+
+/* A registration is known by the number it was made with, so it has to be made in a table where the new socket has the guest's number: a child's. */
+static void watch(const struct watched *watched, size_t count, int fd) {
+    int highest = fd;
+    for (size_t i = 0; i < count; i++) {
+        if (watched[i].number > highest) highest = watched[i].number;
+        if (watched[i].epoll > highest) highest = watched[i].epoll;
+    }
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); /* a copy of this thread alone, with a table of its own: system calls only from here */
+    if (child == 0) {
+        long socket = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, highest + 1);
+        for (size_t i = 0; i < count; i++) {
+            long epoll = syscall(SYS_fcntl, watched[i].epoll, F_DUPFD_CLOEXEC, highest + 2);
+            /* Every number up to the highest may be overwritten once the epolls stand above it. */
+            ((struct watched *)watched)[i].epoll = (int)epoll;
+        }
+        for (size_t i = 0; i < count; i++) {
+            struct epoll_event event = watched[i].event;
+            if (syscall(SYS_dup3, socket, watched[i].number, O_CLOEXEC) >= 0) syscall(SYS_epoll_ctl, watched[i].epoll, EPOLL_CTL_ADD, watched[i].number, &event);
+        }
+        syscall(SYS_exit_group, 0);
+    }
+    if (child > 0) waitpid(child, NULL, __WALL);
+}
+
+static int set_descriptor(struct cg_call *call, int number, int fd) {
+    struct seccomp_notif_addfd add = {.id = call->id, .flags = SECCOMP_ADDFD_FLAG_SETFD, .srcfd = (uint32_t)fd, .newfd = (uint32_t)number,
+                                      .newfd_flags = closes_on_exec(call, number) ? O_CLOEXEC : 0};
+    return ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) >= 0 ? 0 : -errno;
+}
+
+int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd) {
+    struct found found = {.number_count = 0};
+    struct watched watched[FOUND_MAX];
+    struct stat st;
+    size_t count = 0;
+    if (fstat(old->fd, &st) != 0) return -errno;
+    search_table(call, st.st_ino, &found);
+    for (size_t i = 0; i < found.epoll_count; i++) count = search_epoll(call, found.epolls[i], st.st_ino, watched, count);
+    int error = set_descriptor(call, old->number, fd);
+    for (size_t i = 0; !error && i < found.number_count; i++)
+        if (found.numbers[i] != old->number) error = set_descriptor(call, found.numbers[i], fd);
+    if (!error && count > 0) watch(watched, count, fd);
+    for (size_t i = 0; i < count; i++)
+        if (i == 0 || watched[i].epoll != watched[i - 1].epoll) close(watched[i].epoll);
+    return error;
+}
+
+int cg_socket_move(struct cg_call *call, struct cg_socket *socket, bool outside) {
+    if (socket->outside == outside) return 0;
+    int fd = outside ? cg_socket_outside(socket) : cg_socket_inside(call->vm, socket->domain, socket->type);
+    if (fd < 0) return fd;
+    if (!outside) cg_socket_copy_options(socket, fd);
+    const int status = fcntl(socket->fd, F_GETFL);
+    int error = status >= 0 && fcntl(fd, F_SETFL, status & O_NONBLOCK) == 0 ? 0 : -errno;
+    if (!error) error = cg_socket_replace(call, socket, fd);
+    if (error) { close(fd); return error; }
+    close(socket->fd);
+    socket->fd = fd, socket->outside = outside;
+    return 0;
+}
