@@ -89,6 +89,8 @@ def _name(text: str, place: str) -> str:
 
 def _endpoint(text: str, place: str) -> Endpoint:
     host, port = _split(text, place)
+    if "%" in host:
+        raise ValueError(f"{place}: an endpoint has no zone id: link-local addresses cannot be opened")
     address = "127.0.0.1" if host.lower() == "localhost" else canonical_address(host)
     if address is None:
         hint = "a URL has more" if "/" in text else "a name would have to be looked up: write its address"

@@ -45,11 +45,11 @@ _META_KINDS: Final = range(128, 255)  # zone transfers and the like; 255 is ANY
 
 
 class Outcome(NamedTuple):
-    """What is known of a name: a response code, and the addresses it has for the guest."""
+    """What is known of a name: a response code and the addresses it has for the guest, good for *ttl* seconds."""
 
     code: int
     addresses: tuple[bytes, ...] = ()
-    ttl: int = FOUND_SECONDS
+    ttl: int = NOT_FOUND_SECONDS
 
 
 class Asker(NamedTuple):
@@ -158,7 +158,7 @@ class Zone:
         """What needs nobody: the VM itself, and what is no name of a host. Nothing here tells anything of the outside."""
         local = self._local.get("localhost" if name.endswith(".localhost") else name)
         if local is not None:
-            return Outcome(packet.NOERROR, local)
+            return Outcome(packet.NOERROR, local, FOUND_SECONDS)
         last = name.rpartition(".")[2]
         # An address is no name (RFC 6761 and every C library); the names of addresses are nobody's to know (RFC 6303).
         if name.endswith((".in-addr.arpa", ".ip6.arpa")) or last.isdigit() or canonical_address(name) is not None:
@@ -226,21 +226,22 @@ class Zone:
         try:
             found = self._look_up(name)
         except NotFound:
-            return Outcome(packet.NXDOMAIN, ttl=NOT_FOUND_SECONDS)
+            return Outcome(packet.NXDOMAIN)
         except Failed:
-            return Outcome(packet.SERVFAIL, ttl=NOT_FOUND_SECONDS)
+            return Outcome(packet.SERVFAIL)
         if found.canonical != name and (rule := self._verdicts.alias(found.canonical)) is not None:
             self._supervised.refused(asker, found.canonical, rule, f"{name} is an alias for it")
-            return Outcome(packet.REFUSED, ttl=NOT_FOUND_SECONDS)
+            return Outcome(packet.REFUSED)
         return self._tell(name, Share.ALLOWED, found.addresses, None)
 
     def _tell(self, name: str, share: Share, addresses: tuple[bytes, ...], operator_port: int | None) -> Outcome:
         assigned = self._names.assign(name, share)
         if assigned is None or not self._supervised.name(*assigned, addresses, operator_port):
-            return Outcome(packet.SERVFAIL, ttl=NOT_FOUND_SECONDS)
+            return Outcome(packet.SERVFAIL)
         # A made-up name has one address: with two, the C library would try both out for their order, a refusal each.
         sizes = {len(address) for address in addresses} or {4}
-        return Outcome(packet.NOERROR, tuple(each for each in (assigned.ipv4, assigned.ipv6) if len(each) in sizes))
+        inside = tuple(each for each in (assigned.ipv4, assigned.ipv6) if len(each) in sizes)
+        return Outcome(packet.NOERROR, inside, FOUND_SECONDS)
 
 
 class _Waiting(NamedTuple):

@@ -47,7 +47,7 @@ def enforcement(plan: Plan) -> dict[str, str]:
         if any(trigger.partition(".")[0] == scope for trigger in plan.notified):
             texts[scope] = _NOTIFIED
     texts["network"] = (
-        "a network namespace of loopback alone; the supervisor judges and makes what leaves it, and the VM's resolver judges names"
+        "a namespace of loopback alone; the supervisor judges and makes what leaves it, the VM's resolver judges names"
     )
     texts["env"] = "names that may not be read are left out of the environment programs start with; vm.env is judged"
     texts["binding"] = "vm.call is judged before the function is reached"

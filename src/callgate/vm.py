@@ -66,10 +66,10 @@ class VM:
         user; scripts and ELF programs are executable. *mounts*: host directories by destination. *env*: variables added to
         the VM's own. *bindings*: host functions for `call`. *hosts*: names that stand for an endpoint of the operator's choice,
         such as `{"api.example.com": "127.0.0.1:8443"}`, a local one too; *host_ports*: ports of the host's own loopback that
-        programs reach as ports of theirs. Both are still judged by the policy. *cwd*: where programs start and relative paths
-        of `fs` lead from;
-        the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
-        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says.
+        programs reach as ports of theirs; the policy judges both all the same. *cwd*: where programs start and relative paths
+        of `fs` lead from; the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more
+        rights than any other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default
+        says.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
         for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy; nothing is left running.
