@@ -26,6 +26,7 @@ _PER_SECOND: Final = 2560
 
 _DATAGRAM_MAX: Final = 4096  # more than any query; the rest of a larger one is cut off, which makes it malformed
 _STREAM_MAX: Final = 65535 + 2
+_STREAM_BUFFER: Final = 16384  # bytes that the kernel keeps for a connection, either way
 
 
 class Resolver:
@@ -38,6 +39,8 @@ class Resolver:
         self._datagrams, self._listener = datagrams.dup(), streams.dup()
         for sock in (self._datagrams, self._listener):
             sock.setblocking(False)
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # passed on to the connections
+            self._listener.setsockopt(socket.SOL_SOCKET, option, _STREAM_BUFFER)
         self._streams: dict[_Stream, None] = {}
         self._allowance = float(_BURST)
         self._counted = time.monotonic()
@@ -144,10 +147,12 @@ class _Stream:
             self._resolver._loop.unwatch(self._sock)
 
     def resume(self) -> None:
-        if not self._watched:
+        # First what was read already; more is read only when that is answered, so that a flood fills no memory.
+        if self._sock.fileno() >= 0 and not self._resolver._paused:
+            self._take_queries()
+        if self._sock.fileno() >= 0 and not self._resolver._paused and not self._watched:
             self._watched = True
             self._resolver._loop.watch(self._sock, self._readable)
-            self._take_queries()
 
     def close(self) -> None:
         if self._sock.fileno() >= 0:
