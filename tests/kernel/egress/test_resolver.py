@@ -351,7 +351,8 @@ def test_a_client_that_does_not_read_is_dropped(stand: Callable[..., Stand]) -> 
     each = stand(ALLOW)
     query = dns.message.make_query("a.example", "A").to_wire()
     with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            client.setsockopt(socket.SOL_SOCKET, option, 2048)
         client.connect(("127.0.0.1", each.tcp))
         client.settimeout(5)
         many = (struct.pack("!H", len(query)) + query) * 100_000
