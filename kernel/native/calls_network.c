@@ -102,7 +102,9 @@ static int connect_internet(struct cg_call *call, struct cg_socket *socket, stru
             if (socket->outside || is_in_use(socket)) break;
             return is_bound_to_loopback(socket) ? EINVAL : dial(call, socket, &route);
         }
-    return error ? error : connect_in_turn(call, socket->fd, &route, 0);
+    if (!error) error = connect_in_turn(call, socket->fd, &route, 0);
+    if (!socket->outside && cg_is_resolver(address)) cg_lookup_note(call, socket);
+    return error;
 }
 
 static int connect_unix(struct cg_call *call, struct cg_socket *socket, struct cg_address *address) {

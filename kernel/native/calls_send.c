@@ -48,12 +48,15 @@ static int find_internet(struct cg_call *call, struct cg_socket *socket, struct 
         return -1;
     }
     if (way == CG_WAY_OUTSIDE) *to = route.to[0];
+    else if (cg_is_resolver(to)) cg_lookup_note(call, socket);
     return 0;
 }
 
-/* 0: go on, to `to`; -1: answered; 1: another one than before. */
+/* 0: go on, to `to`; -1: answered, or, where the call is tentative, not to be had. */
 static int find_destination(struct cg_call *call, struct cg_socket *socket, const struct cg_address *asked, struct destination *destination, int flags) {
-    if (destination->found) return asked->length == destination->asked.length && memcmp(asked->raw, destination->asked.raw, sizeof asked->raw) == 0 ? 0 : 1;
+    if (destination->found && asked->length == destination->asked.length && memcmp(asked->raw, destination->asked.raw, sizeof asked->raw) == 0) return 0;
+    cg_path_release(&destination->peer);
+    destination->peer.object = destination->peer.parent = -1;
     destination->found = true;
     destination->asked = destination->to = *asked;
     if (cg_is_internet(socket) && (asked->length == 0 || asked->length >= sizeof asked->any.sa_family)) return find_internet(call, socket, destination, flags);
@@ -141,8 +144,7 @@ static int take_control(struct cg_call *call, const struct cg_socket *socket, ui
     return 0;
 }
 
-/* One message header of the guest's, all of it copied, judged, and sent. Bytes sent, or a negative errno; answered after a refusal. EAGAIN also for
- * a message to another destination than the first. */
+/* One message header of the guest's, all of it copied, judged, and sent. Bytes sent, or a negative errno; answered after a refusal. */
 static ssize_t send_message(struct cg_call *call, struct cg_socket *socket, uint64_t pointer, int flags, struct destination *destination) {
     struct msghdr theirs;
     struct cg_address address = {.length = 0};
@@ -173,7 +175,7 @@ static ssize_t send_message(struct cg_call *call, struct cg_socket *socket, uint
         result = control ? cg_read_memory(call, (uint64_t)(uintptr_t)theirs.msg_control, control, theirs.msg_controllen) : -ENOMEM;
         if (!result) result = take_control(call, socket, control, theirs.msg_controllen, passed, &count);
     }
-    if (!result && find_destination(call, socket, &address, destination, flags) != 0) result = -EAGAIN;
+    if (!result && find_destination(call, socket, &address, destination, flags) != 0) result = -EACCES;
     if (!result) {
         struct iovec part = {data, total};
         struct cg_address *to = &destination->to;
@@ -197,6 +199,7 @@ void net_sendmsg(struct cg_call *call) {
     unsigned sent = 0;
     for (; sent < messages; sent++) {
         const uint64_t pointer = call->args[1] + sent * sizeof(struct mmsghdr);
+        call->tentative = sent > 0; /* what goes wrong with a later one is told when the caller sends the rest: sendmmsg(2) */
         n = send_message(call, &socket, pointer, (int)call->args[many ? 3 : 2], &destination);
         const uint32_t length = (uint32_t)n;
         if (n >= 0 && many) error = cg_write_memory(call, pointer + offsetof(struct mmsghdr, msg_len), &length, sizeof length);
@@ -204,7 +207,8 @@ void net_sendmsg(struct cg_call *call) {
     }
     cg_path_release(&destination.peer);
     close(socket.fd);
+    call->tentative = false;
     if (error) n = error;
-    if (many && sent > 0) cg_answer_value(call, sent); /* what went wrong after that is told when the caller sends the rest: sendmmsg(2) */
+    if (many && sent > 0) cg_answer_value(call, sent);
     else n < 0 ? cg_answer_error(call, (int)-n) : cg_answer_value(call, many ? sent : n);
 }

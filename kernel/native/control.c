@@ -198,6 +198,7 @@ int cg_control_receive(struct cg_vm *vm) {
     case CG_MSG_FS: do_fs(vm, request, &in); break;
     case CG_MSG_STATS: do_stats(vm, request); break;
     case CG_MSG_NAME: cg_reply(vm, request, cg_name_learn(vm, &in), 0, NULL, 0, -1, NULL); break;
+    case CG_MSG_LOOKUP_DENIED: cg_reply(vm, request, cg_lookup_denied(vm, &in), 0, NULL, 0, -1, NULL); break;
     case CG_MSG_SOCKET: do_socket(vm, request, &in); break;
     default: cg_reply(vm, request, EINVAL, 0, NULL, 0, -1, NULL);
     }

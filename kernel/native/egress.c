@@ -196,6 +196,13 @@ static enum cg_way to_name(struct cg_call *call, const struct cg_socket *socket,
     return CG_WAY_REFUSED;
 }
 
+bool cg_is_resolver(const struct cg_address *address) {
+    static const uint8_t resolver[4] = {127, 0, 0, 53};
+    uint8_t bytes[16];
+    uint16_t port;
+    return cg_address_bytes(address, bytes, &port) == 4 && port == RESOLVER_PORT && memcmp(bytes, resolver, 4) == 0;
+}
+
 enum cg_way cg_route_find(struct cg_call *call, const struct cg_socket *socket, struct cg_address *address, struct cg_route *route) {
     uint8_t bytes[16];
     uint16_t port;
@@ -205,8 +212,7 @@ enum cg_way cg_route_find(struct cg_call *call, const struct cg_socket *socket, 
     cg_address_no_unspecified(address);
     const size_t n = cg_address_bytes(address, bytes, &port);
     if (n == 0) { cg_answer_error(call, cg_address_fault(address)); return CG_WAY_REFUSED; }
-    static const uint8_t resolver[4] = {127, 0, 0, 53};
-    if (n == 4 && port == RESOLVER_PORT && memcmp(bytes, resolver, 4) == 0) return CG_WAY_INSIDE; /* the runtime's own: what it is asked is judged there */
+    if (cg_is_resolver(address)) return CG_WAY_INSIDE; /* the runtime's own: what it is asked is judged there */
     const bool stand_in = is_stand_in(bytes, n), named = stand_in && get(call->vm, bytes, n, &meaning);
     cg_subject(socket, named ? meaning.host : NULL, bytes, n, port, subject);
     if (!cg_judge(call, CG_SCOPE_NETWORK, CG_NET_OP_HTTP, subject, strlen(subject), subject)) return CG_WAY_REFUSED;

@@ -52,6 +52,14 @@ enum cg_way cg_route_find(struct cg_call *, const struct cg_socket *, struct cg_
 /* 0, EINVAL or ENOSPC. Main thread only. */
 int cg_name_learn(struct cg_vm *, struct cg_reader *);
 
+/* Is it where the VM's resolver listens? */
+bool cg_is_resolver(const struct cg_address *);
+
+/* ---- lookups.c ---- */
+/* Before the resolver can be asked through this socket (UDP), or when it is connected to it (TCP). */
+void cg_lookup_note(struct cg_call *, const struct cg_socket *);
+int cg_lookup_denied(struct cg_vm *, struct cg_reader *); /* 0, EINVAL, ENOENT. Main thread only. */
+
 /* ---- socket_moving.c ---- */
 int cg_socket_outside(const struct cg_socket *like); /* a new one with the same options, but non-blocking; or a negative errno */
 int cg_socket_inside(struct cg_vm *, int domain, int type);

@@ -6,6 +6,7 @@
  *   notify.c    worker threads, answers        memory.c   guest memory and what /proc says of a caller
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
  *   trace.c     calls proved by ptrace         egress.c   where an internet address leads
+ *   lookups.c   who asked the VM's resolver
  *   network.h   with network_address.c, local_address.c, socket_moving.c: what the network handlers share
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
@@ -85,6 +86,9 @@ struct cg_denial;
 
 /* Which name an address stands for inside the VM, and what it leads to: egress.c. The lock is held for a look-up or a change only. */
 struct cg_name;
+/* Who last asked the VM's resolver from which port: lookups.c. */
+#define CG_LOOKUPS_MAX 256
+struct cg_lookup { int protocol; uint16_t port; pid_t tid; };
 struct cg_name_table { pthread_rwlock_t lock; struct cg_name **slots; size_t size, used; };
 
 struct cg_vm {
@@ -98,6 +102,9 @@ struct cg_vm {
     size_t notif_size, response_size;
     uint64_t network; /* the cookie of the VM's network namespace (SO_NETNS_COOKIE) */
     struct cg_name_table name_table;
+    pthread_mutex_t lookups_lock; /* a leaf, as name_table.lock is */
+    struct cg_lookup lookups[CG_LOOKUPS_MAX];
+    size_t next_lookup;
     pthread_mutex_t runs_lock;
     pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes or removes one */
     struct cg_run runs[CG_RUNS_MAX];
@@ -151,6 +158,7 @@ struct cg_call {
     uint64_t args[6];
     bool answered;
     bool unchecked;  /* vm.fs.unchecked: the operator's own words */
+    bool tentative;  /* an error or a refusal is neither answered nor recorded: the caller will ask again */
     int error;       /* vm.fs: the result instead of an answer */
     int64_t value;
     int fd;
@@ -199,5 +207,7 @@ bool cg_judge(struct cg_call *, enum cg_scope scope, unsigned operation, const c
 /* Refuse whatever the policy says (unsupported calls, widening). */
 void cg_refuse(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
                const char *reason);
+/* Record what the host refused a guest. Main thread. */
+void cg_refused_elsewhere(struct cg_vm *, pid_t tid, unsigned operation, int32_t rule, const char *subject, size_t length, const char *reason);
 
 #endif
