@@ -71,7 +71,7 @@ static bool is_bound_to_loopback(const struct cg_socket *socket) {
 /* From inside to outside. The connection is begun before the guest's socket is replaced, so that one that fails at once changes nothing; and replaced before it is
  * waited for, so that the guest finds it in its socket when a signal ends the wait. 0 or an errno. */
 static int dial(struct cg_call *call, struct cg_socket *socket, const struct cg_route *route) {
-    const int status = fcntl(socket->fd, F_GETFL), fd = cg_socket_outside(socket);
+    const int status = fcntl(socket->fd, F_GETFL), fd = cg_socket_outside(call->vm, socket);
     if (status < 0 || fd < 0) return fd < 0 ? -fd : EBADF;
     size_t i = 0;
     int error = connect_once(fd, &route->to[0]);
@@ -79,6 +79,7 @@ static int dial(struct cg_call *call, struct cg_socket *socket, const struct cg_
     if (error == 0 || error == EINPROGRESS) {
         const bool waits = !(status & O_NONBLOCK);
         int replaced = waits && fcntl(fd, F_SETFL, 0) != 0 ? -errno : cg_socket_replace(call, socket, fd);
+        socket->left = replaced == 0;
         if (replaced != 0) error = -replaced;
         else if (waits && error == EINPROGRESS) error = connect_in_turn(call, fd, route, i);
     }
@@ -127,8 +128,13 @@ void net_connect(struct cg_call *call) {
     if (error) { cg_answer_error(call, -error); return; }
     if (address.length < sizeof address.any.sa_family) error = EINVAL;
     else error = cg_is_internet(&socket) ? connect_internet(call, &socket, &address) : connect_unix(call, &socket, &address);
-    close(socket.fd);
+    /* Before the answer, so that the guest's closing it is its end; after it, if it is no longer the guest's. */
+    const bool left = cg_is_internet(&socket) && socket.left;
+    if (!left) close(socket.fd);
     error ? cg_answer_error(call, error) : cg_answer_value(call, 0); /* unless it was refused and answered */
+    if (!left) return;
+    close(socket.fd);
+    cg_socket_prepare_next(call->vm, &socket);
 }
 
 /* ---- bind, listen: always inside ---- */

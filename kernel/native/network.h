@@ -18,7 +18,7 @@ struct cg_address {
 };
 
 /* `fd` is a duplicate of the caller's descriptor `number`: the object, whatever the number comes to mean. */
-struct cg_socket { int fd, number, domain, type; bool outside; };
+struct cg_socket { int fd, number, domain, type; bool outside, left /* the guest has another in its place */; };
 
 /* ---- network_address.c ---- */
 /* 0 or a negative errno. */
@@ -61,7 +61,8 @@ void cg_lookup_note(struct cg_call *, const struct cg_socket *);
 int cg_lookup_denied(struct cg_vm *, struct cg_reader *); /* 0, EINVAL, ENOENT. Main thread only. */
 
 /* ---- socket_moving.c ---- */
-int cg_socket_outside(const struct cg_socket *like); /* a new one with the same options, but non-blocking; or a negative errno */
+int cg_socket_outside(struct cg_vm *, const struct cg_socket *like); /* a new one with the same options, but non-blocking; or a negative errno */
+void cg_socket_prepare_next(struct cg_vm *, const struct cg_socket *like);
 int cg_socket_inside(struct cg_vm *, int domain, int type);
 void cg_socket_copy_options(const struct cg_socket *from, int to);
 /* The guest's descriptors that mean `old` come to mean `fd` (same flags; watched by the same epolls). 0 or a negative errno. */

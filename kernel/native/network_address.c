@@ -24,7 +24,7 @@ int cg_socket_take(struct cg_call *call, int number, struct cg_socket *to) {
     socklen_t size = sizeof(int), cookie_size = sizeof(uint64_t);
     uint64_t cookie = 0;
     to->number = number;
-    to->outside = false;
+    to->outside = to->left = false;
     to->fd = cg_take_descriptor(call, number);
     if (to->fd < 0) return to->fd;
     if (getsockopt(to->fd, SOL_SOCKET, SO_DOMAIN, &to->domain, &size) == 0 && getsockopt(to->fd, SOL_SOCKET, SO_TYPE, &to->type, &size) == 0 &&

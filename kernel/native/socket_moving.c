@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/kcmp.h>
 #include <linux/seccomp.h>
 #include <netinet/tcp.h>
 #include <netinet/udp.h>
@@ -32,41 +33,49 @@
 
 /* ---- options ---- */
 
-/* An int option, and what it is where nobody set it. */
-static const struct { int level, name, usual; } numbers[] = {
-    {SOL_SOCKET, SO_KEEPALIVE, 0}, {SOL_SOCKET, SO_OOBINLINE, 0}, {SOL_SOCKET, SO_PRIORITY, 0}, {SOL_SOCKET, SO_RCVLOWAT, 1}, {SOL_SOCKET, SO_TIMESTAMP, 0},
-    {SOL_SOCKET, SO_TIMESTAMPNS, 0}, {SOL_SOCKET, SO_RXQ_OVFL, 0}, {SOL_SOCKET, SO_DONTROUTE, 0}, {SOL_SOCKET, SO_REUSEADDR, 0}, {SOL_SOCKET, SO_ZEROCOPY, 0},
-    {IPPROTO_IP, IP_TOS, 0}, {IPPROTO_IP, IP_TTL, 64}, {IPPROTO_IP, IP_RECVERR, 0}, {IPPROTO_IP, IP_RECVTTL, 0}, {IPPROTO_IP, IP_RECVTOS, 0},
-    {IPPROTO_IP, IP_PKTINFO, 0}, {IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT}, {IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0},
+/* An int option, and what it is where nobody set it. Few: each is a system call in the way of every connection. */
+struct number { int level, name, usual; };
+static const struct number numbers_any[] = {
+    {SOL_SOCKET, SO_PRIORITY, 0}, {SOL_SOCKET, SO_RCVLOWAT, 1}, {IPPROTO_IP, IP_TOS, 0}, {IPPROTO_IP, IP_TTL, 64}, {IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT},
 };
-static const struct { int level, name, usual; } numbers_v6[] = {
-    {IPPROTO_IPV6, IPV6_V6ONLY, 0}, {IPPROTO_IPV6, IPV6_TCLASS, 0}, {IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64}, {IPPROTO_IPV6, IPV6_RECVERR, 0},
-    {IPPROTO_IPV6, IPV6_RECVPKTINFO, 0}, {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 0}, {IPPROTO_IPV6, IPV6_RECVTCLASS, 0},
-    {IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT}, {IPPROTO_IPV6, IPV6_DONTFRAG, 0},
+static const struct number numbers_v6[] = {
+    {IPPROTO_IPV6, IPV6_V6ONLY, 0}, {IPPROTO_IPV6, IPV6_TCLASS, 0}, {IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64}, {IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT},
 };
-static const struct { int level, name, usual; } numbers_tcp[] = {
-    {IPPROTO_TCP, TCP_NODELAY, 0}, {IPPROTO_TCP, TCP_CORK, 0}, {IPPROTO_TCP, TCP_KEEPIDLE, 7200}, {IPPROTO_TCP, TCP_KEEPINTVL, 75}, {IPPROTO_TCP, TCP_KEEPCNT, 9},
-    {IPPROTO_TCP, TCP_SYNCNT, 6}, {IPPROTO_TCP, TCP_LINGER2, 60}, {IPPROTO_TCP, TCP_USER_TIMEOUT, 0}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0},
-    {IPPROTO_TCP, TCP_MAXSEG, 536}, {IPPROTO_TCP, TCP_WINDOW_CLAMP, 0}, {IPPROTO_TCP, TCP_INQ, 0},
+static const struct number numbers_tcp[] = {
+    {SOL_SOCKET, SO_KEEPALIVE, 0}, {SOL_SOCKET, SO_OOBINLINE, 0}, {IPPROTO_TCP, TCP_NODELAY, 0}, {IPPROTO_TCP, TCP_CORK, 0}, {IPPROTO_TCP, TCP_KEEPIDLE, 7200},
+    {IPPROTO_TCP, TCP_KEEPINTVL, 75}, {IPPROTO_TCP, TCP_KEEPCNT, 9}, {IPPROTO_TCP, TCP_SYNCNT, 6}, {IPPROTO_TCP, TCP_LINGER2, 60},
+    {IPPROTO_TCP, TCP_USER_TIMEOUT, 0}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0}, {IPPROTO_TCP, TCP_MAXSEG, 536},
 };
-static const struct { int level, name, usual; } numbers_udp[] = {{IPPROTO_UDP, UDP_SEGMENT, 0}, {IPPROTO_UDP, UDP_GRO, 0}};
+static const struct number numbers_udp[] = {
+    {SOL_SOCKET, SO_TIMESTAMP, 0}, {SOL_SOCKET, SO_TIMESTAMPNS, 0}, {SOL_SOCKET, SO_RXQ_OVFL, 0}, {IPPROTO_IP, IP_RECVERR, 0}, {IPPROTO_IP, IP_RECVTTL, 0},
+    {IPPROTO_IP, IP_RECVTOS, 0}, {IPPROTO_IP, IP_PKTINFO, 0}, {IPPROTO_UDP, UDP_SEGMENT, 0}, {IPPROTO_UDP, UDP_GRO, 0},
+};
+static const struct number numbers_udp_v6[] = {
+    {IPPROTO_IPV6, IPV6_RECVERR, 0}, {IPPROTO_IPV6, IPV6_RECVPKTINFO, 0}, {IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 0}, {IPPROTO_IPV6, IPV6_RECVTCLASS, 0},
+    {IPPROTO_IPV6, IPV6_DONTFRAG, 0},
+};
 
-static void copy_number(int from, int to, int level, int name, int usual) {
-    int value = usual;
-    socklen_t size = sizeof value;
-    /* What cannot be set there any more is left as it is: none of these is a matter of the policy. */
-    if (getsockopt(from, level, name, &value, &size) == 0 && value != usual && setsockopt(to, level, name, &value, sizeof value) != 0) return;
+static void copy_numbers(int from, int to, const struct number *table, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        int value = table[i].usual;
+        socklen_t size = sizeof value;
+        if (getsockopt(from, table[i].level, table[i].name, &value, &size) != 0 || value == table[i].usual) continue;
+        if (setsockopt(to, table[i].level, table[i].name, &value, sizeof value) != 0) continue; /* one that cannot be set there: no matter of the policy */
+    }
 }
 
-#define COPY_NUMBERS(table) \
-    for (size_t i = 0; i < sizeof(table) / sizeof *(table); i++) copy_number(from->fd, to, (table)[i].level, (table)[i].name, (table)[i].usual)
+#define COPY_NUMBERS(table) copy_numbers(from->fd, to, table, sizeof(table) / sizeof *(table))
 
-static void copy_bytes(int from, int to, int level, int name, socklen_t size) {
-    char theirs[32] = {0}, usual[32] = {0};
-    socklen_t a = size, b = size;
-    if (getsockopt(from, level, name, theirs, &a) == 0 && getsockopt(to, level, name, usual, &b) == 0 && memcmp(theirs, usual, size) != 0 &&
-        setsockopt(to, level, name, theirs, a) != 0)
-        return;
+static void copy_bytes(int from, int to, int level, int name, const void *usual, socklen_t size) {
+    char value[32] = {0};
+    socklen_t n = size;
+    if (getsockopt(from, level, name, value, &n) == 0 && memcmp(value, usual, size) != 0 && setsockopt(to, level, name, value, n) != 0) return;
+}
+
+static void copy_congestion_control(int from, int to) {
+    char usual[32] = {0};
+    socklen_t size = 16;
+    if (getsockopt(to, IPPROTO_TCP, TCP_CONGESTION, usual, &size) == 0) copy_bytes(from, to, IPPROTO_TCP, TCP_CONGESTION, usual, 16);
 }
 
 static void copy_buffer_sizes(int from, int to) {
@@ -83,20 +92,37 @@ static void copy_buffer_sizes(int from, int to) {
 }
 
 void cg_socket_copy_options(const struct cg_socket *from, int to) {
-    COPY_NUMBERS(numbers);
+    static const char zero[32] = {0};
+    COPY_NUMBERS(numbers_any);
     if (from->domain == AF_INET6) COPY_NUMBERS(numbers_v6);
     if (from->type == SOCK_STREAM) {
         COPY_NUMBERS(numbers_tcp);
-        copy_bytes(from->fd, to, IPPROTO_TCP, TCP_CONGESTION, 16);
-    } else COPY_NUMBERS(numbers_udp);
-    copy_bytes(from->fd, to, SOL_SOCKET, SO_LINGER, sizeof(struct linger));
-    copy_bytes(from->fd, to, SOL_SOCKET, SO_RCVTIMEO, sizeof(struct timeval));
-    copy_bytes(from->fd, to, SOL_SOCKET, SO_SNDTIMEO, sizeof(struct timeval));
+        copy_congestion_control(from->fd, to);
+        copy_bytes(from->fd, to, SOL_SOCKET, SO_LINGER, zero, sizeof(struct linger));
+    } else {
+        COPY_NUMBERS(numbers_udp);
+        if (from->domain == AF_INET6) COPY_NUMBERS(numbers_udp_v6);
+    }
+    copy_bytes(from->fd, to, SOL_SOCKET, SO_RCVTIMEO, zero, sizeof(struct timeval));
+    copy_bytes(from->fd, to, SOL_SOCKET, SO_SNDTIMEO, zero, sizeof(struct timeval));
     copy_buffer_sizes(from->fd, to);
 }
 
-int cg_socket_outside(const struct cg_socket *like) {
-    int fd = socket(like->domain, like->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+static atomic_int *spare_of(struct cg_vm *vm, const struct cg_socket *like) {
+    return like->type == SOCK_STREAM ? &vm->spare_sockets[like->domain == AF_INET6] : NULL;
+}
+
+/* A socket takes about as long to make as everything else here together, so one is made after each that was used. One more than its number: 0 is none. */
+void cg_socket_prepare_next(struct cg_vm *vm, const struct cg_socket *like) {
+    atomic_int *spare = spare_of(vm, like);
+    int fd = spare && atomic_load(spare) == 0 ? socket(like->domain, like->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1, none = 0;
+    if (fd >= 0 && !atomic_compare_exchange_strong(spare, &none, fd + 1)) close(fd);
+}
+
+int cg_socket_outside(struct cg_vm *vm, const struct cg_socket *like) {
+    atomic_int *spare = spare_of(vm, like);
+    int fd = (spare ? atomic_exchange(spare, 0) : 0) - 1;
+    if (fd < 0) fd = socket(like->domain, like->type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -errno;
     cg_socket_copy_options(like, fd);
     return fd;
@@ -134,10 +160,36 @@ int cg_socket_inside(struct cg_vm *vm, int domain, int type) {
 struct watched { int epoll, number; struct epoll_event event; };
 struct found { int numbers[FOUND_MAX], epolls[FOUND_MAX]; size_t number_count, epoll_count; };
 
+static void add_number(int *numbers, size_t *count, int number) {
+    if (*count < FOUND_MAX) numbers[(*count)++] = number;
+}
+
+/* By comparing one number after the other with the socket; false where that is not possible, or would take long. */
+static bool compare_numbers(struct cg_call *call, int socket, struct found *found) {
+    char path[32];
+    struct stat st;
+    snprintf(path, sizeof path, "%d/fd", call->tid);
+    if (fstatat(call->vm->root.host_proc, path, &st, 0) != 0 || st.st_size == 0) return false; /* since Linux 6.2 how many are open */
+    const pid_t self = (pid_t)syscall(SYS_gettid);
+    for (long open = 0, number = 0; open < st.st_size; number++) {
+        struct kcmp_epoll_slot slot = {(uint32_t)number, UINT32_MAX, 0};
+        if (number > 2 * st.st_size + 64) return false;
+        if (syscall(SYS_kcmp, self, call->tid, KCMP_EPOLL_TFD, socket, &slot) == 0 || errno == ENOENT) add_number(found->epolls, &found->epoll_count, (int)number);
+        else if (errno == EINVAL) {
+            const long order = syscall(SYS_kcmp, self, call->tid, KCMP_FILE, socket, number);
+            if (order == 0) add_number(found->numbers, &found->number_count, (int)number);
+            if (order < 0 && errno != EBADF) return false;
+        } else if (errno != EBADF) return false;
+        else continue;
+        open++;
+    }
+    return true;
+}
+
 struct entry { uint64_t inode; int64_t next; unsigned short length; unsigned char type; char name[]; }; /* getdents64(2) */
 
-/* The numbers in the caller's table that mean the socket with this inode number, and those of its epolls. */
-static void search_table(struct cg_call *call, uint64_t inode, struct found *found) {
+/* By what /proc says each number is. */
+static void read_links(struct cg_call *call, uint64_t inode, struct found *found) {
     char path[32], text[64], wanted[64];
     _Alignas(struct entry) char buffer[4096];
     snprintf(path, sizeof path, "%d/fd", call->tid);
@@ -151,36 +203,43 @@ static void search_table(struct cg_call *call, uint64_t inode, struct found *fou
             ssize_t length = entry->name[0] == '.' ? -1 : readlinkat(table, entry->name, text, sizeof text - 1);
             if (length < 0) continue;
             text[length] = '\0';
-            if (strcmp(text, wanted) == 0 && found->number_count < FOUND_MAX) found->numbers[found->number_count++] = atoi(entry->name);
-            else if (strcmp(text, "anon_inode:[eventpoll]") == 0 && found->epoll_count < FOUND_MAX) found->epolls[found->epoll_count++] = atoi(entry->name);
+            if (strcmp(text, wanted) == 0) add_number(found->numbers, &found->number_count, atoi(entry->name));
+            else if (strcmp(text, "anon_inode:[eventpoll]") == 0) add_number(found->epolls, &found->epoll_count, atoi(entry->name));
         }
     close(table);
 }
 
-static FILE *open_fdinfo(struct cg_call *call, int number) {
+/* The numbers in the caller's table that mean the socket, and those of its epolls. */
+static void search_table(struct cg_call *call, int socket, uint64_t inode, struct found *found) {
+    *found = (struct found){.number_count = 0};
+    if (compare_numbers(call, socket, found)) return;
+    *found = (struct found){.number_count = 0};
+    read_links(call, inode, found);
+}
+
+static int open_fdinfo(struct cg_call *call, int number) {
     char path[48];
     snprintf(path, sizeof path, "%d/fdinfo/%d", call->tid, number);
-    int fd = openat(call->vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "re");
-    if (!file && fd >= 0) close(fd);
-    return file;
+    return openat(call->vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
 }
 
 static bool closes_on_exec(struct cg_call *call, int number) {
-    char line[256];
+    char text[256];
     unsigned flags = 0;
-    FILE *info = open_fdinfo(call, number);
-    while (info && fgets(line, sizeof line, info))
-        if (sscanf(line, "flags: %o", &flags) == 1) break;
-    if (info) fclose(info);
-    return flags & O_CLOEXEC;
+    int fd = open_fdinfo(call, number);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *line = strstr(text, "flags:");
+    return line && sscanf(line, "flags: %o", &flags) == 1 && flags & O_CLOEXEC;
 }
 
 /* The registrations of the socket in one of the caller's epolls (proc_pid_fdinfo(5)). */
 static size_t search_epoll(struct cg_call *call, int number, uint64_t inode, struct watched *watched, size_t count) {
     char line[256];
-    FILE *info = open_fdinfo(call, number);
-    int epoll = -1;
+    int fd = open_fdinfo(call, number), epoll = -1;
+    FILE *info = fd < 0 ? NULL : fdopen(fd, "re");
+    if (!info && fd >= 0) close(fd);
     while (info && count < FOUND_MAX && fgets(line, sizeof line, info)) {
         int target;
         unsigned events;
@@ -224,12 +283,12 @@ static int set_descriptor(struct cg_call *call, int number, int fd) {
 }
 
 int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd) {
-    struct found found = {.number_count = 0};
+    struct found found;
     struct watched watched[FOUND_MAX];
     struct stat st;
     size_t count = 0;
     if (fstat(old->fd, &st) != 0) return -errno;
-    search_table(call, st.st_ino, &found);
+    search_table(call, old->fd, st.st_ino, &found);
     for (size_t i = 0; i < found.epoll_count; i++) count = search_epoll(call, found.epolls[i], st.st_ino, watched, count);
     int error = set_descriptor(call, old->number, fd);
     for (size_t i = 0; !error && i < found.number_count; i++)
@@ -242,7 +301,7 @@ int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd)
 
 int cg_socket_move(struct cg_call *call, struct cg_socket *socket, bool outside) {
     if (socket->outside == outside) return 0;
-    int fd = outside ? cg_socket_outside(socket) : cg_socket_inside(call->vm, socket->domain, socket->type);
+    int fd = outside ? cg_socket_outside(call->vm, socket) : cg_socket_inside(call->vm, socket->domain, socket->type);
     if (fd < 0) return fd;
     if (!outside) cg_socket_copy_options(socket, fd);
     const int status = fcntl(socket->fd, F_GETFL);

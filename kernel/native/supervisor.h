@@ -102,6 +102,7 @@ struct cg_vm {
     size_t notif_size, response_size;
     uint64_t network; /* the cookie of the VM's network namespace (SO_NETNS_COOKIE) */
     struct cg_name_table name_table;
+    atomic_int spare_sockets[2]; /* TCP over IPv4 and IPv6, outside: socket_moving.c */
     pthread_mutex_t lookups_lock; /* a leaf, as name_table.lock is */
     struct cg_lookup lookups[CG_LOOKUPS_MAX];
     size_t next_lookup;
