@@ -40,6 +40,12 @@ static bool goes_on(int error) {
 
 static int connect_once(int fd, const struct cg_address *to) { return connect(fd, &to->any, to->length) == 0 ? 0 : errno; }
 
+/* Without waiting; a near peer has answered by the time that one can look. */
+static int begin(int fd, const struct cg_address *to) {
+    const int error = connect_once(fd, to), then = error == EINPROGRESS ? connect_once(fd, to) : error;
+    return then == EALREADY ? EINPROGRESS : then;
+}
+
 /* As the guest's own connect would, however long it takes: one address after the other, from the first. 0 or an errno. */
 static int connect_in_turn(struct cg_call *call, int fd, const struct cg_route *route, size_t first) {
     for (size_t i = first;; i++) {
@@ -74,8 +80,8 @@ static int dial(struct cg_call *call, struct cg_socket *socket, const struct cg_
     const int status = fcntl(socket->fd, F_GETFL), fd = cg_socket_outside(call->vm, socket);
     if (status < 0 || fd < 0) return fd < 0 ? -fd : EBADF;
     size_t i = 0;
-    int error = connect_once(fd, &route->to[0]);
-    while (goes_on(error) && i + 1 < route->count) error = connect_once(fd, &route->to[++i]);
+    int error = begin(fd, &route->to[0]);
+    while (goes_on(error) && i + 1 < route->count) error = begin(fd, &route->to[++i]);
     if (error == 0 || error == EINPROGRESS) {
         const bool waits = !(status & O_NONBLOCK);
         int replaced = waits && fcntl(fd, F_SETFL, 0) != 0 ? -errno : cg_socket_replace(call, socket, fd);

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <netinet/tcp.h>
 #include <netinet/udp.h>
@@ -70,9 +71,21 @@ static ssize_t send_on_behalf(struct cg_call *call, const struct cg_socket *sock
     socklen_t size = sizeof zero_copy;
     /* It would send from our memory after we have gone on to use it for something else. */
     if (flags & MSG_ZEROCOPY && getsockopt(socket->fd, SOL_SOCKET, SO_ZEROCOPY, &zero_copy, &size) == 0 && zero_copy) return -ENOBUFS;
-    cg_block_begin(call);
-    ssize_t n = sendmsg(socket->fd, message, (flags & ~(MSG_ZEROCOPY | MSG_FASTOPEN)) | MSG_NOSIGNAL);
-    cg_block_end(call);
+    flags &= ~(MSG_ZEROCOPY | MSG_FASTOPEN);
+    /* Most have room, and need no other worker to take over meanwhile. */
+    const bool waits = !(flags & MSG_DONTWAIT) && !(fcntl(socket->fd, F_GETFL) & O_NONBLOCK);
+    ssize_t begun = 0, n = sendmsg(socket->fd, message, flags | MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (waits && n >= 0 && socket->type == SOCK_STREAM && (size_t)n < message->msg_iov->iov_len) {
+        begun = n; /* the rest of a stream; what went with its first byte has gone */
+        message->msg_iov->iov_base = (uint8_t *)message->msg_iov->iov_base + n, message->msg_iov->iov_len -= (size_t)n;
+        message->msg_control = NULL, message->msg_controllen = 0;
+    }
+    if (waits && (begun > 0 || (n < 0 && errno == EAGAIN))) {
+        cg_block_begin(call);
+        n = sendmsg(socket->fd, message, flags | MSG_NOSIGNAL);
+        cg_block_end(call);
+        if (begun > 0) return begun + (n > 0 ? n : 0);
+    }
     struct cg_caller who;
     if (n < 0 && errno == EPIPE && socket->type == SOCK_STREAM && !(flags & MSG_NOSIGNAL) && cg_caller_of(call->vm, call->tid, &who) == 0 && cg_still_waiting(call)) {
         syscall(SYS_tgkill, who.tgid, call->tid, SIGPIPE); /* the caller's, not ours: send(2) */

@@ -162,7 +162,7 @@ int cg_launch_become(struct cg_vm *vm, struct cg_failure *why) {
 }
 
 /* What init tells while it sets up, over its socket. */
-struct report { int ok, root, listener, listeners[CG_LISTENERS_MAX]; uint64_t network; struct cg_failure why; };
+struct report { int ok, root, listener, listeners[CG_LISTENERS_MAX], user_namespace, network_namespace; uint64_t network; struct cg_failure why; };
 
 #ifndef SO_NETNS_COOKIE
 #define SO_NETNS_COOKIE 71 /* Linux 5.14 */
@@ -181,6 +181,10 @@ _Noreturn static void init_start(struct cg_vm *vm, int socket) {
     for (size_t i = 0; i < vm->launch.listener_count; i++) report.listeners[i] = vm->launch.listeners[i].fd;
     report.root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (report.root < 0) { cg_fail(&report.why, "root", errno, "open"); goto failed; }
+    /* From outside they could not be opened: this process is not dumpable. */
+    report.user_namespace = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+    report.network_namespace = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (report.user_namespace < 0 || report.network_namespace < 0) { cg_fail(&report.why, "namespaces", errno, "/proc/self/ns"); goto failed; }
     if (network_cookie(&report.network) != 0) { cg_fail(&report.why, "network namespace", errno, "SO_NETNS_COOKIE"); goto failed; }
     struct { unsigned short length; const void *filter; } program = {(unsigned short)(vm->launch.filter_length / 8), vm->launch.filter};
     /* 1 = SECCOMP_SET_MODE_FILTER; flags 8 = NEW_LISTENER, 32 = WAIT_KILLABLE_RECV: a caller whose call was received waits for the answer whatever
@@ -228,6 +232,7 @@ int cg_launch_start_init(struct cg_vm *vm, struct cg_failure *why) {
     vm->root.top = report.root;
     vm->listener = report.listener;
     vm->network = report.network;
+    vm->user_namespace = report.user_namespace, vm->network_namespace = report.network_namespace;
     for (size_t i = 0; i < vm->launch.listener_count; i++) vm->launch.listeners[i].fd = report.listeners[i];
     char go = 1;
     if (write(pair[0], &go, 1) != 1) return cg_fail(why, "init", errno, "no go-ahead");

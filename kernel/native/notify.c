@@ -254,6 +254,7 @@ static void *work(void *context) {
         if (!call->answered) cg_answer_error(call, EACCES); /* no handler, or one that did not decide: a denial */
         if (!worker->receiver) atomic_fetch_add(&vm->waiting_workers, 1);
     }
+    cg_unpin_caller(call);
     free(call);
     release(worker);
     return NULL;

@@ -130,28 +130,20 @@ int cg_socket_outside(struct cg_vm *vm, const struct cg_socket *like) {
 
 /* The child shares the table of descriptors, so that what it makes is ours; it enters the VM's namespaces by right of the supervisor's owning them. */
 int cg_socket_inside(struct cg_vm *vm, int domain, int type) {
-    char what[64];
-    snprintf(what, sizeof what, "%d/ns/user", vm->init);
-    int user = openat(vm->root.host_proc, what, O_RDONLY | O_CLOEXEC);
-    snprintf(what, sizeof what, "%d/ns/net", vm->init);
-    int network = openat(vm->root.host_proc, what, O_RDONLY | O_CLOEXEC);
     int place = fcntl(vm->wake, F_DUPFD_CLOEXEC, 0), error = EACCES, status; /* any descriptor: the number is what is wanted */
-    if (user >= 0 && network >= 0 && place >= 0) {
-        pid_t child = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0); /* a copy of this thread alone: system calls only from here */
-        if (child == 0) {
-            long made = -1;
-            if (syscall(SYS_setns, user, CLONE_NEWUSER) == 0 && syscall(SYS_setns, network, CLONE_NEWNET) == 0)
-                made = syscall(SYS_socket, domain, type | SOCK_CLOEXEC, 0);
-            if (made >= 0 && syscall(SYS_dup3, made, place, O_CLOEXEC) >= 0 && syscall(SYS_close, made) == 0) syscall(SYS_exit_group, 0);
-            syscall(SYS_exit_group, errno > 0 && errno < 256 ? errno : EACCES);
-        }
-        error = child < 0 ? errno : EACCES;
-        if (child > 0 && waitpid(child, &status, __WALL) == child && WIFEXITED(status)) error = WEXITSTATUS(status);
-    } else error = errno;
-    if (user >= 0) close(user);
-    if (network >= 0) close(network);
+    if (place < 0) return -errno;
+    pid_t child = (pid_t)syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0); /* a copy of this thread alone: system calls only from here */
+    if (child == 0) {
+        long made = -1;
+        if (syscall(SYS_setns, vm->user_namespace, CLONE_NEWUSER) == 0 && syscall(SYS_setns, vm->network_namespace, CLONE_NEWNET) == 0)
+            made = syscall(SYS_socket, domain, type | SOCK_CLOEXEC, 0);
+        if (made >= 0 && syscall(SYS_dup3, made, place, O_CLOEXEC) >= 0 && syscall(SYS_close, made) == 0) syscall(SYS_exit_group, 0);
+        syscall(SYS_exit_group, errno > 0 && errno < 256 ? errno : EACCES);
+    }
+    if (child < 0) error = errno;
+    else if (waitpid(child, &status, __WALL) == child && WIFEXITED(status)) error = WEXITSTATUS(status);
     if (error == 0) return place;
-    if (place >= 0) close(place);
+    close(place);
     return -error;
 }
 
@@ -164,8 +156,8 @@ static void add_number(int *numbers, size_t *count, int number) {
     if (*count < FOUND_MAX) numbers[(*count)++] = number;
 }
 
-/* By comparing one number after the other with the socket; false where that is not possible, or would take long. */
-static bool compare_numbers(struct cg_call *call, int socket, struct found *found) {
+/* By comparing one number after the other, except its own, with the socket; false where that is not possible, or would take long. */
+static bool compare_numbers(struct cg_call *call, int socket, int own, struct found *found) {
     char path[32];
     struct stat st;
     snprintf(path, sizeof path, "%d/fd", call->tid);
@@ -174,6 +166,7 @@ static bool compare_numbers(struct cg_call *call, int socket, struct found *foun
     for (long open = 0, number = 0; open < st.st_size; number++) {
         struct kcmp_epoll_slot slot = {(uint32_t)number, UINT32_MAX, 0};
         if (number > 2 * st.st_size + 64) return false;
+        if (number == own) { open++; continue; }
         if (syscall(SYS_kcmp, self, call->tid, KCMP_EPOLL_TFD, socket, &slot) == 0 || errno == ENOENT) add_number(found->epolls, &found->epoll_count, (int)number);
         else if (errno == EINVAL) {
             const long order = syscall(SYS_kcmp, self, call->tid, KCMP_FILE, socket, number);
@@ -210,9 +203,9 @@ static void read_links(struct cg_call *call, uint64_t inode, struct found *found
 }
 
 /* The numbers in the caller's table that mean the socket, and those of its epolls. */
-static void search_table(struct cg_call *call, int socket, uint64_t inode, struct found *found) {
+static void search_table(struct cg_call *call, const struct cg_socket *socket, uint64_t inode, struct found *found) {
     *found = (struct found){.number_count = 0};
-    if (compare_numbers(call, socket, found)) return;
+    if (compare_numbers(call, socket->fd, socket->number, found)) return;
     *found = (struct found){.number_count = 0};
     read_links(call, inode, found);
 }
@@ -288,7 +281,7 @@ int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd)
     struct stat st;
     size_t count = 0;
     if (fstat(old->fd, &st) != 0) return -errno;
-    search_table(call, old->fd, st.st_ino, &found);
+    search_table(call, old, st.st_ino, &found);
     for (size_t i = 0; i < found.epoll_count; i++) count = search_epoll(call, found.epolls[i], st.st_ino, watched, count);
     int error = set_descriptor(call, old->number, fd);
     for (size_t i = 0; !error && i < found.number_count; i++)

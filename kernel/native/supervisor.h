@@ -100,6 +100,7 @@ struct cg_vm {
     gid_t gid;
     uint32_t features;
     size_t notif_size, response_size;
+    int user_namespace, network_namespace; /* descriptors of the VM's */
     uint64_t network; /* the cookie of the VM's network namespace (SO_NETNS_COOKIE) */
     struct cg_name_table name_table;
     atomic_int spare_sockets[2]; /* TCP over IPv4 and IPv6, outside: socket_moving.c */
@@ -157,6 +158,8 @@ struct cg_call {
     pid_t tid;       /* of the caller, as the supervisor sees it; 0 for vm.fs */
     int nr;
     uint64_t args[6];
+    pid_t pinned_tid; /* whose pidfd `pinned` is; 0: nobody's */
+    int pinned;
     bool answered;
     bool unchecked;  /* vm.fs.unchecked: the operator's own words */
     bool tentative;  /* an error or a refusal is neither answered nor recorded: the caller will ask again */
@@ -185,6 +188,7 @@ int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /
 /* Descriptor pinned (O_PATH) or duplicated from the caller's table; or a negative errno. */
 int cg_pin_descriptor(struct cg_call *, int number);
 int cg_take_descriptor(struct cg_call *, int number);
+void cg_unpin_caller(struct cg_call *); /* what cg_take_descriptor keeps for the next call */
 int cg_pin_cwd(struct cg_call *);
 struct cg_caller { bool zombie; pid_t group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
