@@ -113,12 +113,10 @@ def certificate(folder: Path, *names: str) -> tuple[Path, ssl.SSLContext]:
     """A certificate for these names that signs itself: its file, which clients are to trust, and a server's context with it."""
     key, chain = folder / "key.pem", folder / "chain.pem"
     subject = ",".join(f"DNS:{name}" for name in names)
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-        + ["-keyout", str(key), "-out", str(chain), "-subj", f"/CN={names[0]}", "-addext", f"subjectAltName={subject}"],
-        check=True,
-        capture_output=True,
-    )
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    names_of = ["-subj", f"/CN={names[0]}", "-addext", f"subjectAltName={subject}"]
+    command = ["openssl", "req", *kind, "-keyout", str(key), "-out", str(chain), *names_of]
+    subprocess.run(command, check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain, key)
     return chain, context

@@ -195,23 +195,14 @@ def test_pip_downloads_from_an_index(client_vm: Make, tmp_path: Path) -> None:
         assert len(web.requests) == came
 
 
-def _musl(compile_c: Callable[..., Path], tmp_path: Path) -> Path:
-    if shutil.which("musl-gcc") is None:
-        pytest.skip("musl-gcc is not installed")
-    built = tmp_path / "musl"
-    subprocess.run(["musl-gcc", "-static", "-O1", "-D_GNU_SOURCE", "-o", str(built), str(PROGRAMS / "getaddrinfo.c")], check=True)
-    return built
-
-
-def _glibc(compile_c: Callable[..., Path], tmp_path: Path) -> Path:
-    return compile_c(PROGRAMS / "getaddrinfo.c", static=False)
-
-
-@pytest.mark.parametrize("library", [_glibc, _musl], ids=["glibc", "musl"])
-def test_the_resolver_of_a_c_library_leads_to_the_host(
-    client_vm: Make, web: WebServer, compile_c: Callable[..., Path], tmp_path: Path, library: Callable[..., Path]
-) -> None:
-    vm = client_vm(web, files={"/opt/client": library(compile_c, tmp_path).read_bytes()})
+@pytest.mark.parametrize("compiler", ["gcc", "musl-gcc"])
+def test_the_resolver_of_a_c_library_leads_to_the_host(client_vm: Make, web: WebServer, tmp_path: Path, compiler: str) -> None:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    built = tmp_path / "client"
+    linking = ["-static"] if compiler == "musl-gcc" else []  # glibc loads parts of its resolver as it goes
+    subprocess.run([compiler, *linking, "-O1", "-D_GNU_SOURCE", "-o", built, PROGRAMS / "getaddrinfo.c"], check=True)
+    vm = client_vm(web, files={"/opt/client": built.read_bytes()})
     done = vm.run(["/opt/client", ALLOWED, "80"])
     assert (done.returncode, done.stdout) == (0, "198.18.0.1 HTTP/1.1 404 No\n")
     assert (done.denials, web.requests) == ((), [(ALLOWED, "/c")])
