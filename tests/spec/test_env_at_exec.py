@@ -90,7 +90,14 @@ def test_what_may_not_be_read_is_gone_and_everything_else_in_place(
 ) -> None:
     vm = vm_factory(permissions=env_rules(("deny", "read", "AWS_*")), files=show)
     many = [f"N{number}={'v' * number}" for number in range(40)]
-    for entries in (["A=1"], ["AWS_X=s3cret"], ["AWS_X=1", "A=2", "AWS_Y=3", "B=4", "AWS_"], ["A=1", "AWS_=", "B="], [*many, "AWS_K=s3cret"], []):
+    for entries in (
+        ["A=1"],
+        ["AWS_X=s3cret"],
+        ["AWS_X=1", "A=2", "AWS_Y=3", "B=4", "AWS_"],
+        ["A=1", "AWS_=", "B="],
+        [*many, "AWS_K=s3cret"],
+        [],
+    ):
         kept = [entry for entry in entries if not entry.startswith("AWS_")]
         assert hand_on(vm, *entries, way=way) == (kept, kept, WHOLE)
     assert vm.denials == ()
@@ -115,7 +122,9 @@ def test_a_name_that_may_not_be_written_is_not_added(vm_factory: Callable[..., V
     vm = vm_factory(permissions=env_rules(("deny", "write", "LD_*")), files=show)
     for entry in ("LD_PRELOAD=/tmp/x.so", "LD_PRELOAD=", "LD_PRELOAD"):
         assert hand_on(vm, "A=1", entry) == ([], [], f"errno {EACCES}")
-    assert messages(vm.run("LD_PRELOAD=/x /bin/true")) == ["EACCES: permission denied, env://LD_PRELOAD: blocked by env.write policy"]
+    assert messages(vm.run("LD_PRELOAD=/x /bin/true")) == [
+        "EACCES: permission denied, env://LD_PRELOAD: blocked by env.write policy"
+    ]
     assert vm.run("export LD_PRELOAD=/x; echo in its own memory it is nobodys business").returncode == 0
 
 
@@ -134,7 +143,11 @@ def test_a_name_that_may_not_be_written_is_not_lost(vm_factory: Callable[..., VM
 def test_removal_and_restoration_in_one_exec(vm_factory: Callable[..., VM], show: Mapping[str, bytes]) -> None:
     policy = env_rules(("deny", "read", "AWS_*"), ("deny", "write", "FIX_*"))
     vm = vm_factory(permissions=policy, files=show, env={"FIX_A": "a", "FIX_B": "b"})
-    assert hand_on(vm, "AWS_X=s3cret", "A=1", "FIX_B=b", "AWS_Y=s3cret") == (["A=1", "FIX_B=b", "FIX_A=a"], ["A=1", "FIX_B=b"], WHOLE)
+    assert hand_on(vm, "AWS_X=s3cret", "A=1", "FIX_B=b", "AWS_Y=s3cret") == (
+        ["A=1", "FIX_B=b", "FIX_A=a"],
+        ["A=1", "FIX_B=b"],
+        WHOLE,
+    )
     assert hand_on(vm, "AWS_X=s3cret") == (["FIX_A=a", "FIX_B=b"], [], WHOLE)
 
 
@@ -147,7 +160,9 @@ def test_each_run_has_the_values_that_it_was_given(vm_factory: Callable[..., VM]
     assert vm.run(script, env={"FIX_A": "of this run"}).stdout == "FIX_A=of this run\n"
 
 
-def test_where_nothing_may_be_written_the_environment_is_handed_on_as_it_is(vm_factory: Callable[..., VM], show: Mapping[str, bytes]) -> None:
+def test_where_nothing_may_be_written_the_environment_is_handed_on_as_it_is(
+    vm_factory: Callable[..., VM], show: Mapping[str, bytes]
+) -> None:
     vm = vm_factory(permissions=env_rules(("deny", "write", "**")), files=show, env={"A": "1"})
     assert vm.run(["/usr/bin/env", "/usr/bin/env"]).stdout == vm.run(["/usr/bin/env"]).stdout
     assert hand_on(vm, "NEW=1")[2] == f"errno {EACCES}"
@@ -189,11 +204,13 @@ def test_nothing_is_asked_where_no_rule_is_about_the_environment(vm_factory: Cal
 
 def test_a_stack_as_the_abi_wants_it(vm_factory: Callable[..., VM], compile_c: Callable[..., Path]) -> None:
     """A moved stack stays aligned to 16 bytes, whatever is put back: vector instructions of a C library would fault."""
-    source = '''
+    source = """
     __asm__(".globl _start\\n_start: mov %rsp, %rdi\\nand $15, %rdi\\nmov $60, %eax\\nsyscall\\n");
-    '''
+    """
     program = compile_c(source, flags=("-nostdlib", "-nostartfiles"))
     for count in range(1, 5):
         fixed = {f"FIX_{number}": "x" * number for number in range(count)}
-        vm = vm_factory(permissions=env_rules(("deny", "write", "FIX_*")), files={"/opt/aligned": program.read_bytes()}, env=fixed)
+        vm = vm_factory(
+            permissions=env_rules(("deny", "write", "FIX_*")), files={"/opt/aligned": program.read_bytes()}, env=fixed
+        )
         assert vm.run("env -i /opt/aligned; echo $?").stdout == "0\n"

@@ -191,7 +191,16 @@ say(group=group_answer, after_group=after_group, user=attempt(os.setpriority, US
 
 def test_the_priorities_of_several_are_set_for_exactly_the_allowed(vm_factory: Callable[..., VM]) -> None:
     free = ask(vm_factory(), PRIORITIES)
-    expected = {"group": 0, "after_group": [3, 3, 3, 0], "user": 0, "after": [5] * 4, "own": 5, "io": 0, "nobody": 3, "other_user": 3}
+    expected = {
+        "group": 0,
+        "after_group": [3, 3, 3, 0],
+        "user": 0,
+        "after": [5] * 4,
+        "own": 5,
+        "io": 0,
+        "nobody": 3,
+        "other_user": 3,
+    }
     assert free == expected | {"kind": -22, "io_kind": -22, "first": free["first"]}
     assert ask(vm_factory(permissions=rules(("deny", "kill:999"))), PRIORITIES) == free
     vm = vm_factory(permissions=rules(("deny", f"setpriority:{free['first'] + 1}")))

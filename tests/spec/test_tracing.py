@@ -91,7 +91,14 @@ def test_nobody_is_traced_unless_a_rule_names_it(vm_factory: Callable[..., VM], 
 def test_a_rule_that_names_it_lets_just_that_through(vm_factory: Callable[..., VM]) -> None:
     vm = vm_factory(permissions=rules(("allow", "ptrace")))
     found = ask(vm, EVERY_WAY)
-    assert {way: found[way] for way in WAYS} == {"read": [12, "of the child"], "write": 12, "compare": 0, "descriptor": 0, "seize": 0, "attach": 0}
+    assert {way: found[way] for way in WAYS} == {
+        "read": [12, "of the child"],
+        "write": 12,
+        "compare": 0,
+        "descriptor": 0,
+        "seize": 0,
+        "attach": 0,
+    }
     assert (found["init"], found["leader"], found["itself"]) == ([-1] * 3, [-1] * 3, 12)
     assert found["asked_for_it"] == -1  # its parent is a process of ours
     assert vm.denials == ()
@@ -103,7 +110,14 @@ def test_a_rule_may_name_one_process(vm_factory: Callable[..., VM]) -> None:
     number = ask(vm_factory(), EVERY_WAY)["number"]
     vm = vm_factory(permissions=rules(("allow", f"ptrace:{number}"), ("allow", "pidfd_open"), default="deny"))
     found = ask(vm, EVERY_WAY)
-    assert {way: found[way] for way in WAYS} == {"read": [12, "of the child"], "write": 12, "compare": 0, "descriptor": 0, "seize": 0, "attach": -13}
+    assert {way: found[way] for way in WAYS} == {
+        "read": [12, "of the child"],
+        "write": 12,
+        "compare": 0,
+        "descriptor": 0,
+        "seize": 0,
+        "attach": -13,
+    }
     assert {denial.subject for denial in vm.denials} == {f"ptrace:{other}" for other in (number + 1, 1, 2)}
 
 
