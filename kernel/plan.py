@@ -14,10 +14,11 @@ from callgate.kernel.confinement.limit_plan import DEFAULTS, Defaults, LimitPlan
 from callgate.kernel.confinement.limits import Limits
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
 from callgate.kernel.confinement.root import DEVICES, User, base_root
+from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
 from callgate.kernel.policy_blob import policy_blob
 from callgate.kernel.protocol import BindFlag, Launch, LaunchFlag, Listener, SetupStep, StepKind
 from callgate.kernel.syscalls.row import NOEXEC, SETID
-from callgate.scopes import OPERATIONS, CompiledRule, CompiledScope, Policy
+from callgate.scopes import CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied
 from callgate.scopes.fs import exactly, mistake, normalised, subtree
 from callgate.scopes.operations import operation_mask
@@ -40,6 +41,7 @@ class Plan:
     workdir: str
     mounts: tuple[Mount, ...]
     runtime_image: tuple[str, ...]
+    hostname: str
     limits: LimitPlan
     flags: LaunchFlag
     listeners: tuple[Listener, ...] = ()  # sockets that the host serves inside the VM
@@ -61,6 +63,7 @@ def compile_plan(
     runtime_image: Iterable[str] | None = None,
     noexec: bool = False,
     limits: LimitPlan | None = None,
+    host_ports: Iterable[int] = (),
     defaults: Defaults = DEFAULTS,
 ) -> Plan:
     """The plan of a VM under *policy*; with *noexec* nothing that a guest can write can be executed.
@@ -81,9 +84,9 @@ def compile_plan(
     if noexec:
         notified |= {NOEXEC}
     enforced = enforced.refusing_tracing()  # after asking what is notified: where nothing is, the filter refuses tracing
-    flags = _flags(compiled, notified)
+    flags = _flags(notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
-    listeners: tuple[Listener, ...] = ()
+    listeners = (DATAGRAMS, STREAMS)
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),
@@ -96,6 +99,7 @@ def compile_plan(
         setup=_without_exec(root.steps) if noexec else root.steps,
         limits=limits.entries,
         listeners=listeners,
+        host_ports=tuple(host_ports),
         filter=_filter(notified),
         policy=policy_blob(enforced.compiled()),
     )
@@ -107,6 +111,7 @@ def compile_plan(
         workdir=workdir,
         mounts=mounted,
         runtime_image=globs,
+        hostname=defaults.hostname,
         limits=limits,
         flags=flags,
         degradations=limits.degradations,
@@ -194,7 +199,8 @@ def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) 
         triggers.update(_INSPECTING)
     if triggers:
         triggers.add("fs.*")
-    triggers.update(scope for scope in ("network", "childProcess", "process", "env") if _restricted(compiled[scope]))
+    triggers.update(scope for scope in ("childProcess", "process", "env") if _restricted(compiled[scope]))
+    triggers.add("network")  # whatever the policy: outside the VM there are local addresses, which no bare "allow" opens
     if host_is_writable:
         triggers.add(SETID)
     return frozenset(triggers)
@@ -221,11 +227,8 @@ def _restricted(scope: CompiledScope) -> tuple[str, ...]:
     return tuple(name for name in scope.operations if scope.constant(name) is not True)
 
 
-def _flags(compiled: Mapping[str, CompiledScope], notified: frozenset[str]) -> LaunchFlag:
-    flags = LaunchFlag(0)
-    network = compiled["network"]
-    if any(network.constant(name) is not False for name in OPERATIONS["network"]):
-        flags |= LaunchFlag.LOOPBACK
+def _flags(notified: frozenset[str]) -> LaunchFlag:
+    flags = LaunchFlag.LOOPBACK  # also under network: "deny", where it leads to the VM's resolver and nowhere else
     if notified & {"childProcess", "process", "env"}:
         flags |= LaunchFlag.REGISTER
     if SETID in notified:

@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.report import SuiteResult
-from benchmarks.suites import allowed_calls, evaluation, filter_cost, memory, notified_calls, startup, workloads
+from benchmarks.suites import allowed_calls, evaluation, filter_cost, memory, network, notified_calls, startup, workloads
 
 Suite = Callable[[Bench], SuiteResult]
 
@@ -19,6 +19,7 @@ SUITES: Final[Mapping[str, Suite]] = MappingProxyType(
         "notified": notified_calls.measure,
         "filter": filter_cost.measure,
         "allowed": allowed_calls.measure,
+        "network": network.measure,
         "evaluation": evaluation.measure,
         "workloads": workloads.measure,
     }

@@ -89,7 +89,7 @@ static bool open_at_once(struct cg_call *call, const struct cg_fs_target *target
     if (fd < 0) return false;
     if (fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
         if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, 0);
-        cg_answer_read_only_fd(call, fd, cloexec);
+        cg_answer_file(call, fd, cloexec);
         return true;
     }
     /* A fifo: whoever waits to open it for reading counts as its reader already, so holding it meanwhile changes nothing. */
@@ -146,9 +146,8 @@ static void do_open(struct cg_call *call, const struct cg_fs_target *target, uin
         }
         const int error = errno;
         cg_path_release(&path); /* before the answer: the caller may remove it next, and then it must be gone */
-        const bool reads_only = !creates && (flags & (O_ACCMODE | O_TRUNC)) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
         if (fd < 0) cg_answer_error(call, error);
-        else if (reads_only) cg_answer_read_only_fd(call, fd, cloexec);
+        else if (creates || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) cg_answer_file(call, fd, cloexec);
         else cg_answer_fd(call, fd, cloexec);
         break;
     }

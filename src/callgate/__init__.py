@@ -4,6 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # what type checkers take for True, without the time that importing typing takes
 if TYPE_CHECKING:
+    from callgate import aio as aio
     from callgate.guest.popen import DEVNULL as DEVNULL
     from callgate.guest.popen import PIPE as PIPE
     from callgate.guest.popen import STDOUT as STDOUT

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from callgate import DEVNULL, PIPE, STDOUT, Timeout
+from tests.contracts.host_processes import until
 from tests.vm_fixtures import deny
 
 if TYPE_CHECKING:
@@ -106,9 +107,9 @@ def test_kill_takes_everything_that_was_started_wherever_it_went(vm: VM) -> None
     process = vm.spawn("setsid sleep 998 & (trap '' TERM HUP; sleep 997) & echo ready; wait")
     assert process.stdout is not None
     process.stdout.readline()
-    assert children_in(vm).count("sleep") == 2
+    assert until(lambda: children_in(vm).count("sleep") == 2)
     process.kill()
-    process.wait(30)
+    process.wait(60)
     assert "sleep" not in children_in(vm)
     process.close()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """A program in the VM, as `callgate.Process`, with asyncio streams of bytes: `stdin` to write to, `stdout` and `stderr` to read.
+    """A program in the VM, as `callgate.Process`, whose `stdin`, `stdout` and `stderr` are asyncio streams of bytes.
 
     As an asynchronous context manager it is waited for at the end of the block, and killed if an exception, a cancellation say,
     leaves the block. A cancelled `wait` or `communicate` alone leaves it running, as in asyncio.

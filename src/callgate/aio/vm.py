@@ -1,7 +1,7 @@
 """A VM used from coroutines: the names of `callgate.VM`, to be awaited, and a cancelled task takes its programs with it.
 
-Programs are waited for by the event loop itself, without threads. What may take the VM's supervisor a moment (starting and closing
-a VM, `fs`, `call`) runs in the loop's default executor.
+Programs are waited for by the event loop itself, without threads. What may take a moment (starting or closing a VM, `fs`, `call`)
+happens in the loop's default executor.
 """
 
 from __future__ import annotations
