@@ -176,8 +176,8 @@ void cg_notify_tick(struct cg_vm *vm);       /* free workers whose caller died *
 void cg_answer_error(struct cg_call *, int error);
 void cg_answer_value(struct cg_call *, int64_t value);
 void cg_answer_fd(struct cg_call *, int fd, bool close_on_exec); /* takes the descriptor */
-/* The same for a regular file or directory open for reading only, with one wake-up of the caller instead of two. */
-void cg_answer_read_only_fd(struct cg_call *, int fd, bool close_on_exec);
+/* The same for a regular file or a directory, with one wake-up of the caller instead of two. */
+void cg_answer_file(struct cg_call *, int fd, bool close_on_exec);
 void cg_await_handed_over(struct cg_call *); /* until no file that a caller was given so is held by us */
 /* Let the kernel run the call with the caller's own arguments. Only where it cannot matter what they are changed to meanwhile: `reason` says why. */
 void cg_answer_continue(struct cg_call *, const char *reason);

@@ -147,7 +147,7 @@ CONTRACT = {
     """,
     ("network", "fs.*"): "connect bind sendto sendmsg sendmmsg",
     ("network",): "socket listen setsockopt",
-    ("childProcess", "env"): "execve execveat",
+    ("childProcess", "env", "fs.*"): "execve execveat",
     ("noexec",): "memfd_create",
     ("process",): """
         kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal setpriority ioprio_set sched_setaffinity
