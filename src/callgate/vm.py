@@ -63,7 +63,7 @@ class VM:
         the VM's own. *bindings*: host functions for `call`. *cwd*: where programs start and relative paths of `fs` lead from;
         the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
         other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *noexec*:
-        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable *mounts*.
+        nothing that a guest can write can be executed, neither files nor memory files; *files* and writable *mounts* included.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
         for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy; nothing is left running.

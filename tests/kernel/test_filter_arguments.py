@@ -306,7 +306,14 @@ def combinations_for_open() -> Iterator[frozenset[str]]:
 
 
 OTHER_SETS = [(), ("network",), ("process",), ("fs.chmod",), ("fs.chmod", "process"), ("network", "fs.rm"), tuple(TRIGGERS)]
-OTHER_SETS += [("noexec",), ("setid",), ("setid", "fs.chmod"), ("setid", "fs.write"), ("setid", "fs.truncate"), ("setid", "fs.stat")]
+OTHER_SETS += [
+    ("noexec",),
+    ("setid",),
+    ("setid", "fs.chmod"),
+    ("setid", "fs.write"),
+    ("setid", "fs.truncate"),
+    ("setid", "fs.stat"),
+]
 PROGRAMS = {notified: filter_program(notified) for notified in map(frozenset, OTHER_SETS)}
 OPEN_PROGRAMS = PROGRAMS | {notified: filter_program(notified) for notified in combinations_for_open()}
 

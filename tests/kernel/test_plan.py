@@ -47,7 +47,10 @@ INSPECTING = {"fs.*", "fs.read", "fs.readdir", "fs.stat", "fs.readlink"}
         ),
         ({"network": "allow", "childProcess": "deny"}, {"childProcess"}),
         ({"network": "allow", "env": "deny", "binding": "deny"}, {"env"}),
-        ({"network": "allow", "process": {"default": "allow", "rules": [{"mode": "allow", "patterns": ["ptrace:4"]}]}}, {"process"}),
+        (
+            {"network": "allow", "process": {"default": "allow", "rules": [{"mode": "allow", "patterns": ["ptrace:4"]}]}},
+            {"process"},
+        ),
         (
             {
                 "network": "allow",
