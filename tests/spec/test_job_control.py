@@ -90,15 +90,17 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_terminal_signals_its_own_session_whatever_the_policy_says(vm_factory: Callable[..., VM]) -> None:
-    """It is the kernel's terminal driver that sends them, to the foreground group of the session that took the terminal: a ^C of the
-    operator's must arrive under every policy, and a guest's own keyboard reaches nobody beyond its session."""
+    """The kernel's terminal driver sends them, to the foreground group of the session that took the terminal: the operator's ^C must
+    arrive under every policy, and a guest's own keyboard reaches nobody beyond its session."""
     assert vm_factory().run(["python3", "-c", INTERRUPT], timeout=30).stdout == "0\n-2\n"
     assert vm_factory(permissions={"process": "deny"}).run(["python3", "-c", INTERRUPT], timeout=30).stdout == "13\n-2\n"
 
 
 def test_no_new_session_is_made_where_that_is_denied(vm_factory: Callable[..., VM]) -> None:
-    program = "import os\npid = os.fork()\nif pid == 0:\n    try: os.setsid()\n    except OSError as error: os._exit(error.errno)\n    os._exit(0)\n"
-    program += "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    program = (
+        "import os\npid = os.fork()\nif pid == 0:\n    try: os.setsid()\n    except OSError as error: os._exit(error.errno)\n"
+        "    os._exit(0)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
     assert vm_factory().run(["python3", "-c", program]).stdout == "0\n"
     for permissions in ({"process": "deny"}, rules(("deny", "setsid"))):
         assert vm_factory(permissions=permissions).run(["python3", "-c", program]).stdout == "13\n"
