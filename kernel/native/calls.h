@@ -24,6 +24,7 @@ void fs_watch(struct cg_call *);
 void fs_handle(struct cg_call *);
 void fs_mount(struct cg_call *);
 void fs_lock(struct cg_call *);
+void fs_umask(struct cg_call *);
 /* calls_attributes.c */
 void fs_xattr(struct cg_call *);
 void fs_fxattr(struct cg_call *);
@@ -42,9 +43,11 @@ void net_socket(struct cg_call *);
 void net_connect(struct cg_call *);
 void net_bind(struct cg_call *);
 void net_listen(struct cg_call *);
+void net_setsockopt(struct cg_call *);
+void net_interface(struct cg_call *);
+/* calls_send.c */
 void net_sendto(struct cg_call *);
 void net_sendmsg(struct cg_call *);
-void net_setsockopt(struct cg_call *);
 /* calls_memory.c */
 void memory_file(struct cg_call *);
 /* calls_signal.c */

@@ -181,7 +181,8 @@ int fs_find(struct cg_call *call, const struct cg_fs_target *target, unsigned fl
 
 void fs_use_umask(struct cg_call *call) {
     struct cg_caller who;
-    if (call->tid == 0) umask(022);
+    /* Only /proc tells a process's umask, which is slow: it is looked at once anybody has changed one. */
+    if (call->tid == 0 || !atomic_load(&call->vm->umask_changed)) umask(CG_FIRST_UMASK);
     else umask(cg_caller_of(call->vm, call->tid, &who) == 0 ? who.umask : 077);
 }
 

@@ -6,8 +6,10 @@ import struct
 
 import pytest
 
+from callgate import VM
 from tests.syscalls.comparison import Case, Fd, Out, Raw, Step, case
 from tests.syscalls.conftest import Answers
+from tests.vm_fixtures import judged_but_allowed
 
 pytestmark = pytest.mark.vm
 
@@ -72,3 +74,41 @@ CASES: dict[str, Case] = {
 
 def test_a_judged_call_is_the_hosts(answers: Answers) -> None:
     assert answers.vm == answers.host
+
+
+UMASKS = """
+import ctypes, os, threading
+libc = ctypes.CDLL(None)
+
+def mode(name):
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o777))
+    return oct(os.stat(name).st_mode & 0o777)
+
+print("first", mode("/tmp/first"))
+if os.fork() == 0:
+    os.umask(0o077)
+    print("child", mode("/tmp/child"), flush=True)
+    os._exit(0)
+os.wait()
+print("parent", mode("/tmp/parent"))
+
+def apart():
+    libc.unshare(0x200)  # CLONE_FS: refused in a VM, so the thread's umask is everybody's
+    os.umask(0o027)
+
+thread = threading.Thread(target=apart)
+thread.start(); thread.join()
+print("after a thread's", mode("/tmp/thread"))
+os.umask(0o022)
+print("set back", mode("/tmp/back"))
+"""
+
+
+@pytest.mark.vm
+def test_umask_is_known_from_its_first_change() -> None:
+    with VM(judged_but_allowed(), files={"/home/agentos/umasks.py": UMASKS}) as vm:
+        first, second = (vm.run(["python3", "-u", "umasks.py"]) for _ in range(2))
+    expected = ["first 0o755", "child 0o700", "parent 0o755", "after a thread's 0o750", "set back 0o755"]
+    assert (first.stdout.splitlines(), first.stderr) == (expected, "")
+    # In the second the files are there already, and keep the modes of the first.
+    assert second.stdout.splitlines() == expected
