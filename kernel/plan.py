@@ -60,6 +60,7 @@ class Plan:
     mounts: tuple[Mount, ...]
     runtime_image: tuple[str, ...]
     hostname: str
+    host_ports: tuple[int, ...]
     limits: Mapping[str, int]
     flags: LaunchFlag
     listeners: tuple[Listener, ...] = ()  # sockets that the host serves inside the VM
@@ -98,6 +99,7 @@ def compile_plan(
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
     limits = _limits(defaults)
     listeners = (DATAGRAMS, STREAMS)
+    opened = tuple(host_ports)
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),
@@ -110,7 +112,7 @@ def compile_plan(
         setup=root.steps,
         limits=tuple(limits.values()),
         listeners=listeners,
-        host_ports=tuple(host_ports),
+        host_ports=opened,
         filter=_filter(notified),
         policy=policy_blob(compiled),
     )
@@ -123,6 +125,7 @@ def compile_plan(
         mounts=mounted,
         runtime_image=globs,
         hostname=defaults.hostname,
+        host_ports=opened,
         limits={"disk": defaults.disk_bytes} | {name: limit.hard for name, limit in limits.items()},
         flags=flags,
         listeners=listeners,
