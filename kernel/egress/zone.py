@@ -36,7 +36,8 @@ LOOKUP_SECONDS: Final = 2.0
 FOUND_SECONDS: Final = 10
 NOT_FOUND_SECONDS: Final = 5
 
-#: One look-up is several packets: a question for each family, and repetitions. Within this time they are one refusal (seconds).
+#: One look-up is several packets of one socket: a question for each family, and repetitions. Within this time (seconds) they
+#: are one refusal.
 _ONE_LOOKUP_SECONDS: Final = 1.0
 
 #: The host as a VM sees it that was given ports of its loopback.
@@ -61,6 +62,10 @@ class Asker(NamedTuple):
 
     protocol: str
     port: int
+
+
+#: What is known under: a name; one that is refused with whoever asked, because a refusal is each asker's own.
+_Key = tuple[str, Asker | None]
 
 
 class Supervised(Protocol):
@@ -104,7 +109,7 @@ class Zone:
             self._operator.setdefault(HOST_NAME, _Real(_LOOPBACK[:1], NameFlag.OPERATOR | NameFlag.HOST_PORTS, 0))
         self._look_up = look_up
         self._names = Names()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[_Key, _Known] = OrderedDict()
         self._looking = Jobs()
         self._telling = Jobs()
 
@@ -119,7 +124,7 @@ class Zone:
             reply(_written(query, local))
             return
         verdict = self._verdicts.judge(name)
-        known = self._known_of(name)
+        known = self._known_of((name, None if verdict.lookup else asker))
         now = time.monotonic()
         waiting = _Waiting(query, asker, reply)
         if verdict.lookup:
@@ -175,20 +180,20 @@ class Zone:
             return Outcome(packet.NXDOMAIN)
         return None
 
-    def _known_of(self, name: str) -> _Known:
-        known = self._known.get(name)
+    def _known_of(self, key: _Key) -> _Known:
+        known = self._known.get(key)
         if known is None:
-            known = self._known[name] = _Known()
+            known = self._known[key] = _Known()
             if len(self._known) > _KEPT_MAX:
                 self._forget_one()
         else:
-            self._known.move_to_end(name)
+            self._known.move_to_end(key)
         return known
 
     def _forget_one(self) -> None:
-        for name, known in self._known.items():
+        for key, known in self._known.items():
             if not known.busy and not known.waiting:
-                del self._known[name]
+                del self._known[key]
                 return
 
     def _find(self, name: str, known: _Known, waiting: _Waiting, now: float) -> None:
