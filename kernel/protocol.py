@@ -362,7 +362,7 @@ class SocketRequest(Record):
 
 @dataclass(frozen=True, slots=True)
 class LookupDenied(Record):
-    """A name was refused to whoever asked for it from *port* of the VM's loopback over *protocol* (`IPPROTO_UDP`, `IPPROTO_TCP`)."""
+    """A name was refused to whoever asked from *port* of the VM's loopback over *protocol* (`IPPROTO_UDP`, `IPPROTO_TCP`)."""
 
     TYPE: ClassVar = MessageType.LOOKUP_DENIED
     LAYOUT = (U32, U32, I32, BYTES, BYTES)

@@ -288,7 +288,9 @@ def test_no_damaged_blob_is_read_out_of_bounds(native: Native) -> None:
                 native.decide(loaded, "fs", 0, b"/w/lock/tmp/x")
 
 
-def blob_of_one_rule(head: tuple[int, int, int], rule: tuple[int, int, int], globs: list[bytes], scope: int = 0, naming: int = 0) -> bytes:
+def blob_of_one_rule(
+    head: tuple[int, int, int], rule: tuple[int, int, int], globs: list[bytes], scope: int = 0, naming: int = 0
+) -> bytes:
     scopes = [struct.pack("<IiII", 1, RULE_MODE, 0, 0)] * len(SCOPES)
     body = struct.pack("<IIiI", *rule, len(globs)) + b"".join(struct.pack("<I", len(glob)) + glob for glob in globs)
     scopes[scope] = struct.pack("<IiII", *head, 1) + body + struct.pack("<I", naming)

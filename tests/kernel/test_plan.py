@@ -41,7 +41,10 @@ INSPECTING = {"fs.*", "fs.read", "fs.readdir", "fs.stat", "fs.readlink"}
         ({"network": "allow"}, {"network"}),
         ({"network": "allow", "fs": "deny"}, {*FS_TRIGGERS, "network"}),
         ({"network": "allow", "process": "deny"}, {"network", "process", *INSPECTING}),
-        ({"network": "allow", "process": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["kill"]}]}}, {"network", "process"}),
+        (
+            {"network": "allow", "process": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["kill"]}]}},
+            {"network", "process"},
+        ),
         (
             {"network": "allow", "process": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["insp*:4"]}]}},
             {"network", "process", *INSPECTING},
@@ -59,7 +62,9 @@ INSPECTING = {"fs.*", "fs.read", "fs.readdir", "fs.stat", "fs.readlink"}
     ],
 )
 @pytest.mark.filterwarnings("ignore::callgate.PolicyWarning")
-def test_only_operations_with_more_than_one_verdict_and_the_network_are_asked_about(permissions: dict[str, Any], expected: set[str]) -> None:
+def test_the_network_and_operations_with_more_than_one_verdict_are_asked_about(
+    permissions: dict[str, Any], expected: set[str]
+) -> None:
     plan = plan_of(permissions)
     assert plan.notified == expected
     assert launch_of(plan).filter == build_filter(frozenset(expected))
