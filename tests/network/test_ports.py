@@ -31,7 +31,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
     def do_GET(self):
         length = int(self.headers.get('Content-Length') or 0)
-        told = {'method': self.command, 'path': self.path, 'headers': dict(self.headers), 'body': self.rfile.read(length).decode()}
+        body = self.rfile.read(length).decode()
+        told = {'method': self.command, 'path': self.path, 'headers': dict(self.headers), 'body': body}
         body = json.dumps(told).encode()
         self.send_response(404 if self.path == '/missing' else 200)
         self.send_header('Content-Type', 'application/json')
@@ -299,7 +300,7 @@ def test_an_endpoint_without_a_port_keeps_the_guest_s(vm_factory: Make) -> None:
 def test_wrong_hosts_and_ports_start_nothing(vm_factory: Make) -> None:
     with pytest.raises(ValueError, match=r'^hosts\["a b"\]'):
         vm_factory(hosts={"a b": "127.0.0.1:1"})
-    with pytest.raises(ValueError, match="^host_ports: 0 is not a port"):
+    with pytest.raises(ValueError, match=r"^host_ports: 0 is not a port"):
         vm_factory(host_ports=[0])
-    with pytest.raises(TypeError, match="^host_ports"):
+    with pytest.raises(TypeError, match=r"^host_ports"):
         vm_factory(host_ports="5432")
