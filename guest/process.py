@@ -1,20 +1,21 @@
-"""Native guests: unmodified programs in the VM's process tree, run to their end with captured output."""
+"""Native guests: unmodified programs in the VM's process tree, and what is told of each until it has ended."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing
 from typing import TypeVar
 
-from callgate.guest.interface import Program, Recorder
-from callgate.guest.result import Command, Result, Timeout, Usage
-from callgate.guest.streams import Capture, Pump, guest_pipe
+from callgate.guest.interface import Listeners, Program, Recorder
+from callgate.guest.result import Command, Result, Usage
 from callgate.kernel.audit import Denial
 from callgate.kernel.launch import Run, Supervisor
-from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started
+from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started, Watch
+from callgate.kernel.supervisor_process import readable
 from callgate.scopes.errors import InternalError, escaped
 
 _Output = TypeVar("_Output")
@@ -22,13 +23,12 @@ _Output = TypeVar("_Output")
 #: Output kept of each stream, in bytes; a guest that writes more is not stopped, the rest is thrown away.
 CAPTURE_LIMIT = 64 << 20
 
-#: How long a killed run may take to be gone before its `Timeout` is raised all the same, in seconds.
-_KILL_GRACE = 60.0
-
 #: Denials listed in one result; the supervisor sends no more than this of its own accord.
 _DENIALS_KEPT = 10_000
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+_WATCHED = {Watch.WALL: "wall_seconds", Watch.CPU: "cpu_seconds", Watch.MEMORY: "memory"}
 
 
 def prepare(argv: Command, env: dict[str, str], cwd: str) -> Program:
@@ -65,6 +65,10 @@ class NativeProcess:
         """Readable when `next_event` would not block; for selectors."""
         return self._run.fileno()
 
+    def ready(self) -> bool:
+        """Whether `next_event` would not block."""
+        return readable(self._run.fileno(), 0)
+
     def next_event(self) -> Started | ExecFailed | Denial | Exited | None:
         """Wait for the next event. `Exited` and `ExecFailed` are the last; None means that the supervisor is gone.
 
@@ -96,9 +100,9 @@ class NativeProcess:
         """The error for events that end before the program did."""
         return self._supervisor.gone()
 
-    def send_signal(self, signum: int) -> None:
-        """Send a signal to the program. `ProcessLookupError` if it is gone."""
-        self._supervisor.signal(self._run, signum)
+    def send_signal(self, signum: int, *, group: bool = False) -> None:
+        """Send a signal to the program, or to its process group as a terminal does. `ProcessLookupError` if it is gone."""
+        self._supervisor.signal(self._run, signum, group=group)
 
     def kill_tree(self) -> None:
         """Kill the program and everything it started, wherever that detached itself to."""
@@ -110,12 +114,23 @@ class NativeProcess:
 
 
 class NativeGuest:
-    """The native programs of one VM."""
+    """The native programs of one VM, and what bounds them on the host's side."""
 
-    def __init__(self, supervisor: Supervisor, record: Recorder, record_unsent: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        record: Recorder,
+        record_unsent: Callable[[int], None],
+        *,
+        output_limit: int | None = None,
+        wall_seconds: float | None = None,
+    ) -> None:
         self._supervisor = supervisor
         self._record = record
         self._record_unsent = record_unsent
+        self.output_limit = CAPTURE_LIMIT if output_limit is None else output_limit
+        self.wall_seconds = wall_seconds
+        self._pty_device: int | None = None
 
     def start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool = False) -> NativeProcess:
         """Start *program* with three descriptors, which the caller should close when this returns.
@@ -126,73 +141,72 @@ class NativeGuest:
         run = self._supervisor.run(list(program.argv), dict(program.env), program.cwd, *stdio, tty=tty)
         return NativeProcess(self._supervisor, run, program, self._record)
 
+    def outcome(self, process: NativeProcess) -> Outcome:
+        """What becomes of *process*, to be told event by event."""
+        return Outcome(process, self._record_unsent, self._supervisor.oom_kills)
+
+    def open_pty(self) -> tuple[int, int]:
+        """Master and slave of a new pseudo-terminal of the VM's."""
+        from callgate.guest.terminal import open_guest_pty
+
+        master, slave = open_guest_pty(self._supervisor)
+        self._pty_device = os.fstat(slave).st_dev
+        return master, slave
+
+    def may_hold(self, fd: int) -> bool:
+        """Whether a guest may be given the descriptor: a pipe without a name, /dev/null, or the far side of a pty of the VM's."""
+        from callgate.guest.terminal import may_be_passed
+
+        return may_be_passed(fd) or (self._pty_device is not None and os.fstat(fd).st_dev == self._pty_device)
+
     def run(
-        self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], _Output]
+        self,
+        program: Program,
+        shown: Command,
+        *,
+        stdin: bytes,
+        timeout: float | None,
+        decode: Callable[[bytes], _Output],
+        listeners: Listeners = (None, None),
     ) -> Result[_Output]:
         """Run *program* to its end.
 
         Raises `Timeout` when *timeout* seconds are over and everything the program started has been killed, and `OSError`
         naming the working directory if that cannot be entered.
         """
-        started = time.monotonic()
-        deadline = None if timeout is None else started + timeout
-        out, err = Capture(CAPTURE_LIMIT), Capture(CAPTURE_LIMIT)
-        with closing(Pump()) as pump:
-            with ExitStack() as theirs:
-                stdin_reader, writer = guest_pipe()
-                theirs.callback(os.close, stdin_reader)
-                pump.feed(writer, stdin)
-                writers = []
-                for capture in (out, err):
-                    reader, writer = guest_pipe()
-                    theirs.callback(os.close, writer)
-                    writers.append(writer)
-                    pump.collect(reader, capture)
-                process = self.start(program, (stdin_reader, writers[0], writers[1]))
-            with closing(process):
-                watch = _Watch(process)
-                pump.watch(process.fileno(), watch.take)
-                timed_out = _pump_to_the_end(pump, process, deadline)
-            pump.drain()
-        self._record_unsent(watch.denials_unsent)
-        err.add(watch.failure_line)
-        if timed_out and timeout is not None:
-            raise Timeout(shown, timeout, decode(out.content()), decode(err.content()), watch.denials)
-        if watch.returncode is None:
-            raise process.gone()
-        return Result(
-            shown,
-            watch.returncode,
-            decode(out.content()),
-            decode(err.content()),
-            denials=watch.denials,
-            denials_dropped=watch.denials_dropped,
-            duration=time.monotonic() - started,
-            usage=watch.usage,
-            truncated=out.truncated or err.truncated,
-        )
+        from callgate.guest.captured import CapturedRun
+
+        with closing(CapturedRun(self, program, shown, stdin=stdin, decode=decode, listeners=listeners)) as run:
+            return run.to_the_end(timeout)
 
     def close(self) -> None:
         """End the VM."""
         self._supervisor.close()
 
 
-class _Watch:
+class Outcome:
     """What was told of one run."""
 
-    def __init__(self, process: NativeProcess) -> None:
+    def __init__(self, process: NativeProcess, record_unsent: Callable[[int], None], oom_kills: Callable[[], int]) -> None:
         self._process = process
-        self.denials: list[Denial] = []
-        self.denials_unsent = 0
+        self._record_unsent = record_unsent
+        self._oom_kills = oom_kills
+        self._oom_kills_before = oom_kills()
+        self._began = time.monotonic()
         self._not_kept = 0
+        self._not_sent = 0
+        self.denials: list[Denial] = []
+        self.pid = 0  # in the VM; 0 until it is known
         self.returncode: int | None = None
+        self.failure: ExecFailed | None = None
         self.failure_line = b""
         self.usage = Usage()
+        self.exceeded: tuple[str, ...] = ()
 
     @property
     def denials_dropped(self) -> int:
         """How many refusals there were beside those listed."""
-        return self.denials_unsent + self._not_kept
+        return self._not_sent + self._not_kept
 
     def take(self) -> bool:
         """Take one event; True when there will be no more."""
@@ -202,26 +216,27 @@ class _Watch:
                 self.denials.append(event)
             else:
                 self._not_kept += 1
+        elif isinstance(event, Started):
+            self.pid = event.pid
         elif isinstance(event, Exited):
-            self.returncode = exit_code(event)
-            self.denials_unsent = event.denials_dropped
-            self.usage = Usage(event.user_us / 1e6, event.system_us / 1e6, event.max_rss_kib * 1024, event.notified)
+            self._ended(event)
         elif isinstance(event, ExecFailed):
             self.returncode, message = self._process.exec_failure(event)
-            self.failure_line = f"callgate: {message}\n".encode()
+            self.failure, self.failure_line = event, f"callgate: {message}\n".encode()
         return event is None or isinstance(event, Exited | ExecFailed)
 
-
-def _pump_to_the_end(pump: Pump, process: NativeProcess, deadline: float | None) -> bool:
-    """True if the run had to be killed because its time was up."""
-    try:
-        if pump.run(deadline):
-            return False
-        process.kill_tree()
-        pump.run(time.monotonic() + _KILL_GRACE)
-    except BaseException:
-        # Ctrl-C in the host program, say: whoever started the run is not going to hear of its end.
-        with suppress(InternalError, ValueError):  # gone already
-            process.kill_tree()
-        raise
-    return True
+    def _ended(self, event: Exited) -> None:
+        self.returncode = exit_code(event)
+        self._not_sent = event.denials_dropped
+        self._record_unsent(event.denials_dropped)
+        self.usage = Usage(
+            event.user_us / 1e6, event.system_us / 1e6, event.max_rss_kib * 1024, time.monotonic() - self._began, event.notified
+        )
+        exceeded = {name for watch, name in _WATCHED.items() if event.exceeded >> (watch - Watch.WALL) & 1}
+        if self.returncode == -signal.SIGXCPU:
+            exceeded.add("cpu_seconds")  # the kernel's own clock of each process was first
+        if self.returncode == -signal.SIGXFSZ:
+            exceeded.add("file_size")
+        if self._oom_kills() > self._oom_kills_before:
+            exceeded.add("memory")
+        self.exceeded = tuple(sorted(exceeded))

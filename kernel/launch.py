@@ -20,6 +20,7 @@ from callgate.kernel.launch_failure import launch_error
 from callgate.kernel.protocol import (
     MESSAGE_MAX,
     PROTOCOL_VERSION,
+    CpuClockRequest,
     DenialRecord,
     Event,
     Feature,
@@ -35,6 +36,7 @@ from callgate.kernel.protocol import (
     RunFlag,
     RunRequest,
     SignalRequest,
+    SignalWhom,
     SocketRequest,
     Stats,
     StatsRequest,
@@ -49,6 +51,7 @@ from callgate.kernel.wire import ProtocolError
 from callgate.scopes.errors import InternalError
 
 if TYPE_CHECKING:
+    from callgate.kernel.confinement.cgroup import Cgroup
     from callgate.kernel.plan import Plan
 
 _START_SECONDS = 60  # a healthy launch takes milliseconds; this only ends a hang
@@ -112,6 +115,7 @@ class Supervisor:
         self.init_pid = 0
         self.features = Feature(0)
         self.listeners: list[socket.socket] = []  # in the order of the plan's; closed with the VM
+        self._cgroups: list[Cgroup] = []  # at most one; removed with the VM
         self._control = control
         self._pidfd = pidfd
         self._lock = threading.Lock()
@@ -119,14 +123,14 @@ class Supervisor:
         self._last_request = 0
         self._abandoned_runs: set[int] = set()
         self._owner = os.getpid()
-        self._end = weakref.finalize(self, end, control, self.listeners, pid, pidfd, self._owner, self._lock)
+        self._end = weakref.finalize(self, end, control, self.listeners, self._cgroups, pid, pidfd, self._owner, self._lock)
 
     @classmethod
-    def start(cls, plan: Plan, *, executable: Path = EXECUTABLE) -> Self:
+    def start(cls, plan: Plan, *, executable: Path = EXECUTABLE, cgroup: Cgroup | None = None) -> Self:
         """Start the supervisor and wait until the VM stands.
 
         Raises `Unsupported` if this host cannot enforce what the plan needs, saying what is missing, and `InternalError`
-        for anything else; in both cases nothing is left running.
+        for anything else; in both cases nothing is left running. *cgroup* is the VM's from then on, and removed at its end.
         """
         control, pid = spawn(executable, plan.blob)
         try:
@@ -137,8 +141,11 @@ class Supervisor:
                 os.waitpid(pid, 0)
             raise InternalError(f"the supervisor cannot be watched: {error}") from error
         supervisor = cls(control, pid, pidfd)
+        if cgroup is not None:
+            supervisor._cgroups.append(cgroup)
         try:
             supervisor._await_ready(plan)
+            supervisor._enter_cgroup()
         except BaseException:
             supervisor.close()
             raise
@@ -175,14 +182,14 @@ class Supervisor:
             closing.pop_all()
         return Run(reply.value, ours)
 
-    def signal(self, run: Run, signum: int) -> None:
-        """Send *signum* to the run's first program. `ProcessLookupError` if it is gone."""
-        self._signal(run.number, signum, whole_tree=False)
+    def signal(self, run: Run, signum: int, *, group: bool = False) -> None:
+        """Send *signum* to the run's first program, or to its whole process group. `ProcessLookupError` if it is gone."""
+        self._signal(run.number, signum, SignalWhom.GROUP if group else SignalWhom.FIRST)
 
     def kill_tree(self, run: Run) -> None:
         """Kill everything the run started; a run that is over is no error."""
         with suppress(ProcessLookupError):
-            self._signal(run.number, signal.SIGKILL, whole_tree=True)
+            self._signal(run.number, signal.SIGKILL, SignalWhom.TREE)
 
     def fs(
         self, operation: FsCall, path: bytes, second: bytes = b"", *, a: int = 0, b: int = 0, unchecked: bool = False
@@ -200,6 +207,10 @@ class Supervisor:
             names = (os.fsdecode(path), None, os.fsdecode(second)) if second else (os.fsdecode(path),)
             raise OSError(reply.errno, os.strerror(reply.errno), *names)
         return FsReply(reply.value, reply.data, fd)
+
+    def oom_kills(self) -> int:
+        """How many processes of the VM its cgroup's memory limit has killed."""
+        return sum(cgroup.oom_kills() for cgroup in self._cgroups)
 
     def stats(self) -> Stats:
         """The supervisor's counters."""
@@ -247,8 +258,8 @@ class Supervisor:
 
     # -- one request, one reply --------------------------------------------------------------------------------------
 
-    def _signal(self, number: int, signum: int, *, whole_tree: bool) -> None:
-        reply, fd = self._request(SignalRequest(number, signum, whole_tree), [])
+    def _signal(self, number: int, signum: int, whom: SignalWhom) -> None:
+        reply, fd = self._request(SignalRequest(number, signum, whom), [])
         _refuse_descriptor(fd)
         if reply.errno:
             raise OSError(reply.errno, os.strerror(reply.errno))
@@ -294,7 +305,7 @@ class Supervisor:
                     self._end_abandoned(answer.value)
 
     def _end_abandoned(self, run: int) -> None:
-        self._control.sendall(encode(SignalRequest(run, signal.SIGKILL, True), 0))
+        self._control.sendall(encode(SignalRequest(run, signal.SIGKILL, SignalWhom.TREE), 0))
 
     def _receive(self) -> tuple[int, Ready | LaunchFailed | Reply, int | None]:
         request, answer, fds = self._receive_with(1)
@@ -335,6 +346,20 @@ class Supervisor:
         if len(self.listeners) != len(plan.listeners):
             raise InternalError(f"the supervisor made {len(self.listeners)} of {len(plan.listeners)} listeners")
         self.init_pid, self.features = answer.init_pid, answer.features
+
+    def _enter_cgroup(self) -> None:
+        """Put init into the cgroup, before it has started anything, and let the supervisor read the cgroup's clock."""
+        for cgroup in self._cgroups:
+            cgroup.add(self.init_pid)
+            if (clock := cgroup.open_clock()) is None:
+                continue
+            try:
+                reply, received = self._request(CpuClockRequest(), [clock])
+            finally:
+                os.close(clock)
+            _refuse_descriptor(received)
+            if reply.errno:
+                raise InternalError(f"the supervisor did not take the cgroup's clock: {os.strerror(reply.errno)}")
 
     def gone(self) -> Exception:
         """The error that says why there is nobody to answer any more."""

@@ -11,7 +11,6 @@ from enum import IntEnum, IntFlag
 from typing import ClassVar, Self, TypeVar
 
 from callgate.kernel.wire import (
-    BOOL,
     BYTES,
     I32,
     U32,
@@ -40,6 +39,7 @@ class LaunchFlag(IntFlag):
     LOOPBACK = 1
     REGISTER = 2
     NO_SETID = 4
+    NO_EXEC = 64
 
 
 class StepKind(IntEnum):
@@ -61,6 +61,7 @@ class BindFlag(IntFlag):
     DEVICE = 4
     OPERATOR = 8
     OWNER = 16
+    NO_EXEC = 64
 
 
 NO_BIND_FLAGS = BindFlag(0)
@@ -84,6 +85,7 @@ class MessageType(IntEnum):
     SIGNAL = 17
     FS = 18
     STATS = 19
+    CPU_CLOCK = 20
     NAME = 24
     SOCKET = 25
     LOOKUP_DENIED = 26
@@ -103,6 +105,22 @@ class RunFlag(IntFlag):
 
     TTY = 1
     IN_MEMFD = 2
+
+
+class SignalWhom(IntEnum):
+    """Whom of a run a signal is for (`CG_SIGNAL_*`)."""
+
+    FIRST = 0
+    TREE = 1
+    GROUP = 2
+
+
+class Watch(IntEnum):
+    """Limits that the supervisor watches itself, in the place of an rlimit's number (`CG_WATCH_*`)."""
+
+    WALL = 1000
+    CPU = 1001
+    MEMORY = 1002
 
 
 class NameFlag(IntFlag):
@@ -178,7 +196,7 @@ class SetupStep(Record):
 
 @dataclass(frozen=True, slots=True)
 class Limit(Record):
-    """One resource limit set in every guest program before exec (setrlimit(2))."""
+    """One resource limit set in every guest program before exec (setrlimit(2)), or one of `Watch` and its *soft* value."""
 
     LAYOUT = (U32, U64, U64)
     resource: int
@@ -302,13 +320,13 @@ class RunRequest(Record):
 
 @dataclass(frozen=True, slots=True)
 class SignalRequest(Record):
-    """Send a signal to a run's first program, or kill everything the run started."""
+    """Send a signal to a run's first program or its group, or kill everything the run started."""
 
     TYPE: ClassVar = MessageType.SIGNAL
-    LAYOUT = (U32, U32, BOOL)
+    LAYOUT = (U32, U32, member(SignalWhom))
     run: int
     signal: int
-    whole_tree: bool
+    whom: SignalWhom
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,6 +348,14 @@ class StatsRequest(Record):
     """Ask for the supervisor's counters."""
 
     TYPE: ClassVar = MessageType.STATS
+    LAYOUT = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuClockRequest(Record):
+    """Hand over the cpu.stat of the VM's cgroup, passed beside the packet, for `Watch.CPU`."""
+
+    TYPE: ClassVar = MessageType.CPU_CLOCK
     LAYOUT = ()
 
 
@@ -362,7 +388,7 @@ class SocketRequest(Record):
 
 @dataclass(frozen=True, slots=True)
 class LookupDenied(Record):
-    """A name was refused to whoever asked from *port* of the VM's loopback over *protocol* (`IPPROTO_UDP`, `IPPROTO_TCP`)."""
+    """A name was refused to whoever asked for it from *port* of the VM's loopback over *protocol* (`IPPROTO_*`)."""
 
     TYPE: ClassVar = MessageType.LOOKUP_DENIED
     LAYOUT = (U32, U32, I32, BYTES, BYTES)
@@ -418,28 +444,32 @@ class DenialEvent(Record):
 
 @dataclass(frozen=True, slots=True)
 class Exited(Record):
-    """The program and everything it started are gone; *status* is a wait status as of waitpid(2)."""
+    """The program and everything it started are gone; *status* is a wait status as of waitpid(2).
+
+    *exceeded* has bit `1 << (watch - Watch.WALL)` for each watched limit for which the supervisor ended the run.
+    """
 
     TYPE: ClassVar = EventType.EXITED
-    LAYOUT = (I32, U64, U64, U64, U64, U64)
+    LAYOUT = (I32, U64, U64, U64, U64, U64, U32)
     status: int
     user_us: int = 0
     system_us: int = 0
     max_rss_kib: int = 0
     notified: int = 0
     denials_dropped: int = 0
+    exceeded: int = 0
 
 
 # -- packets ---------------------------------------------------------------------------------------------------------
 
 Answer = Ready | LaunchFailed | Reply
-Request = RunRequest | SignalRequest | FsRequest | StatsRequest | NameRequest | SocketRequest | LookupDenied
+Request = RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest | NameRequest | SocketRequest | LookupDenied
 Event = Started | ExecFailed | DenialEvent | Exited
 
 _M = TypeVar(
     "_M",
     Ready | LaunchFailed | Reply,
-    RunRequest | SignalRequest | FsRequest | StatsRequest | NameRequest | SocketRequest | LookupDenied,
+    RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest | NameRequest | SocketRequest | LookupDenied,
     Event,
 )
 
@@ -449,6 +479,7 @@ _REQUESTS: dict[int, type[Request]] = {
     SignalRequest.TYPE: SignalRequest,
     FsRequest.TYPE: FsRequest,
     StatsRequest.TYPE: StatsRequest,
+    CpuClockRequest.TYPE: CpuClockRequest,
     NameRequest.TYPE: NameRequest,
     SocketRequest.TYPE: SocketRequest,
     LookupDenied.TYPE: LookupDenied,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from callgate.scopes import process
 from callgate.scopes.dead_rules import dead_rules
 from callgate.scopes.dialects import DIALECTS, FOLDED_SCOPES, patterns_key
 from callgate.scopes.errors import PolicyWarning
@@ -38,7 +40,7 @@ class Policy:
         compiled = tuple(_compile(scope, rules) for scope, rules in zip(SCOPES, written, strict=True))
         for scope, rules, evaluable in zip(SCOPES, written, compiled, strict=True):
             for problem in dead_rules(scope, rules, evaluable):
-                warnings.warn(PolicyWarning(str(problem)), stacklevel=2)
+                warnings.warn(PolicyWarning(str(problem)), stacklevel=_depth_of_the_users_line())
         return cls(written, compiled, frozenset(permissions or ()))
 
     def __repr__(self) -> str:
@@ -82,12 +84,33 @@ class Policy:
         new = replace(old, rules=(*before, *old.rules, *after))
         return replace(self, _compiled=(*self._compiled[:index], new, *self._compiled[index + 1 :]))
 
+    @property
+    def names_tracing(self) -> bool:
+        """Whether a rule allows ptrace and its kin by name; without one a VM refuses them to everybody."""
+        rules = self._written[SCOPES.index("process")].rules
+        return any(rule.allow and any(map(process.is_tracing, rule.patterns)) for rule in rules)
+
+    def refusing_tracing(self) -> Policy:
+        """The policy as a VM enforces it on ptrace and its kin: refused unless the rule that decides names it (SPEC 3.4)."""
+        index = SCOPES.index("process")
+        scope = process.refusing_tracing(self._compiled[index], self._written[index].rules)
+        return replace(self, _compiled=(*self._compiled[:index], scope, *self._compiled[index + 1 :]))
+
     def widens(self, source: str, target: str, *, is_directory: bool) -> bool:
         """True if moving or linking ``source`` to ``target`` may give it, or anything below it, an operation it did not have.
 
         Both are resolved absolute paths. May be a false alarm for directories, never the other way round (LEDGER A6).
         """
         return may_widen(self._compiled[SCOPES.index("fs")], source, target, is_directory=is_directory)
+
+
+def _depth_of_the_users_line() -> int:
+    """How far up the stack, for `warnings.warn` in the function that asks, the first line outside of this package is."""
+    package = __name__.partition(".")[0]
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] == package and frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def _compile(scope: str, written: ScopeRules) -> CompiledScope:

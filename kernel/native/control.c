@@ -188,11 +188,16 @@ int cg_control_receive(struct cg_vm *vm) {
         do_run(vm, request, &in, fds, count);
         return 0;
     }
+    if (type == CG_MSG_CPU_CLOCK && count == 1 && cg_reader_done(&in) && vm->watch.cpu_clock < 0) {
+        vm->watch.cpu_clock = fds[0];
+        cg_reply(vm, request, 0, 0, NULL, 0, -1, NULL);
+        return 0;
+    }
     for (int i = 0; i < count; i++) close(fds[i]);
     switch (in.failed || message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? 0 : type) {
     case CG_MSG_SIGNAL: {
-        const uint32_t run = cg_read_u32(&in), signal = cg_read_u32(&in), tree = cg_read_u32(&in);
-        cg_reply(vm, request, cg_reader_done(&in) ? cg_run_signal(vm, run, (int)signal, tree) : EINVAL, 0, NULL, 0, -1, NULL);
+        const uint32_t run = cg_read_u32(&in), signal = cg_read_u32(&in), whom = cg_read_u32(&in);
+        cg_reply(vm, request, cg_reader_done(&in) ? cg_run_signal(vm, run, (int)signal, whom) : EINVAL, 0, NULL, 0, -1, NULL);
         break;
     }
     case CG_MSG_FS: do_fs(vm, request, &in); break;

@@ -80,12 +80,17 @@ static void describe(struct cg_denial *denial, struct cg_vm *vm, pid_t tid, enum
     atomic_fetch_add(&vm->denials, 1);
 }
 
-void cg_refuse(struct cg_call *call, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
+void cg_record(struct cg_call *call, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
                const char *reason) {
-    if (call->tentative) return;
     struct cg_denial local, *denial = call->denial ? call->denial : &local;
     describe(denial, call->vm, call->tid, scope, operation, rule, subject, length, requested, reason);
     if (call->tid) send_record(call->vm, call->tid, denial, true);
+}
+
+void cg_refuse(struct cg_call *call, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
+               const char *reason) {
+    if (call->tentative) return;
+    cg_record(call, scope, operation, rule, subject, length, requested, reason);
     cg_answer_error(call, EACCES);
 }
 

@@ -5,18 +5,21 @@
  *   control.c   messages from the host         runs.c     programs the host started, and their ends
  *   notify.c    worker threads, answers        memory.c   guest memory and what /proc says of a caller
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
- *   trace.c     calls proved by ptrace         egress.c   where an internet address leads
- *   lookups.c   who asked the VM's resolver
+ *   trace.c     calls proved by ptrace             image.c    what a program file is
+ *   env.c       the environment at an exec         members.c  the VM's processes, one by one
+ *   watch.c     limits in sum: time and memory of whole runs
+ *   egress.c    where an internet address leads  lookups.c  who asked the VM's resolver
  *   network.h   with network_address.c, local_address.c, socket_moving.c: what the network handlers share
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
- * Lock order: names, then runs_lock. Neither is held across a call that can block on a guest.
+ * Lock order: names, handing_over, runs_lock. None is held across a call that can block on a guest.
  */
 #ifndef CG_SUPERVISOR_H
 #define CG_SUPERVISOR_H
 
 #include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,6 +38,7 @@
 #define CG_WORKERS_MAX 128    /* calls in flight; a VM that blocks them all blocks only itself */
 #define CG_LIMITS_MAX 16
 #define CG_LISTENERS_MAX 8
+#define CG_FIRST_UMASK 022
 #define CG_DENIALS_PER_RUN 10000u /* records sent; the rest are counted */
 
 struct cg_limit { unsigned resource; struct rlimit value; };
@@ -77,8 +81,16 @@ struct cg_run {
     atomic_int may_exec, may_setsid; /* 1: `first` is still ours, and makes this one call unjudged */
     int status;
     struct rusage usage;
+    uint64_t began_ms, cpu_ms; /* watch.c */
+    int64_t unseen_cpu_ms;     /* used in the VM while this run ran, by processes gone before they were looked at */
+    pid_t inner_leader;
+    uint32_t exceeded; /* bits as CG_EVENT_EXITED has them */
+    uint64_t early_first, early_group; /* signals (bit n - 1 = signal n) for a first program that is not known yet */
+    uint64_t notified_before;
     uint32_t sent_denials;
     uint64_t dropped_denials;
+    char *fixed;         /* of its environment what no exec may change (env.c) */
+    size_t fixed_length;
 };
 
 struct cg_worker;
@@ -108,15 +120,19 @@ struct cg_vm {
     struct cg_lookup lookups[CG_LOOKUPS_MAX];
     size_t next_lookup;
     pthread_mutex_t runs_lock;
-    pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes or removes one */
+    pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes, removes or looks one up */
     struct cg_run runs[CG_RUNS_MAX];
     uint32_t next_run;
     bool strays; /* a leader was killed: what it left is now a child of init */
+    struct { uint64_t wall_ms, cpu_ms, memory; int cpu_clock; uint64_t next_ms, clock_ms, seen_ms; uint32_t runs_before, alive_before; bool compared; } watch; /* watch.c; 0: no such limit */
     pthread_mutex_t workers_lock; /* workers, worker_count */
     struct cg_worker *workers[CG_WORKERS_MAX];
     int worker_count;
-    pthread_mutex_t receiving; /* held by the one worker that receives */
-    atomic_int waiting_workers, blocked_workers; /* waiting: for that role */
+    sem_t receivers; /* the roles that are free */
+    atomic_int waiting_workers, receiving_workers, blocked_workers; /* waiting: for such a role; receiving: in the call that does it */
+    atomic_bool second_started;
+    atomic_bool umask_changed; /* a guest has called umask(2); until then all have the one that init gave them */
+    pthread_rwlock_t handing_over; /* shared: while a descriptor is the caller's and ours */
     atomic_uint_least64_t notified, denials, dropped;
 };
 
@@ -143,12 +159,19 @@ int cg_run_start(struct cg_vm *vm, uint32_t request, struct cg_reader *payload, 
 void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run);
 bool cg_runs_sweep(struct cg_vm *vm); /* kill what outlived its run's first program; true while something is left */
 struct cg_run *cg_run_find(struct cg_vm *vm, uint32_t number);
-int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, bool whole_tree);
+int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, uint32_t whom);
+void cg_runs_continue_leaders(struct cg_vm *vm); /* one of them was stopped by a guest */
 /* The number of the run whose program a process is, or 0. Not certain: a run whose leader has not said hello yet may be it. */
 uint32_t cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain);
 /* True once per run, for the call that our own code makes in the first program's process before it becomes the program. */
 bool cg_take_exec(struct cg_vm *vm, pid_t tid);
 bool cg_take_setsid(struct cg_vm *vm, pid_t tid);
+
+/* ---- watch.c ---- */
+void cg_watch_prepare(struct cg_vm *vm);   /* takes its limits out of the launch's */
+int cg_watch_wait(const struct cg_vm *vm); /* milliseconds until the next look is due; -1: none is */
+void cg_watch_look(struct cg_vm *vm);      /* has runs that are over a limit killed */
+uint64_t cg_watch_now(void);               /* CLOCK_MONOTONIC in milliseconds */
 
 /* ---- notify.c ---- */
 struct cg_call {
@@ -174,15 +197,21 @@ void cg_notify_tick(struct cg_vm *vm);       /* free workers whose caller died *
 void cg_answer_error(struct cg_call *, int error);
 void cg_answer_value(struct cg_call *, int64_t value);
 void cg_answer_fd(struct cg_call *, int fd, bool close_on_exec); /* takes the descriptor */
+/* The same for a regular file or a directory, with one wake-up of the caller instead of two. */
+void cg_answer_file(struct cg_call *, int fd, bool close_on_exec);
+void cg_await_handed_over(struct cg_call *); /* until no file that a caller was given so is held by us */
 /* Let the kernel run the call with the caller's own arguments. Only where it cannot matter what they are changed to meanwhile: `reason` says why. */
 void cg_answer_continue(struct cg_call *, const char *reason);
 bool cg_still_waiting(struct cg_call *);     /* the caller is alive and in this very call */
 void cg_block_begin(struct cg_call *);       /* around a system call that may block: the caller's death interrupts it */
 void cg_block_end(struct cg_call *);
+void cg_let_others_receive(struct cg_call *); /* before waiting for the caller itself, whose death ends the wait */
 
 /* ---- memory.c ---- */
 /* All return 0 or a negative errno (EFAULT when the guest's pointer is bad, ESRCH when it is gone). */
 int cg_read_memory(struct cg_call *, uint64_t address, void *to, size_t length);
+/* A structure that later kernels may make longer: of any size from `known` on, as long as what is not known here is zero (openat2(2)). */
+int cg_read_structure(struct cg_call *, uint64_t address, uint64_t size, void *to, size_t known);
 int cg_write_memory(struct cg_call *, uint64_t address, const void *from, size_t length);
 int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /* ENAMETOOLONG when no NUL in size */
 /* Descriptor pinned (O_PATH) or duplicated from the caller's table; or a negative errno. */
@@ -190,7 +219,7 @@ int cg_pin_descriptor(struct cg_call *, int number);
 int cg_take_descriptor(struct cg_call *, int number);
 void cg_unpin_caller(struct cg_call *); /* what cg_take_descriptor keeps for the next call */
 int cg_pin_cwd(struct cg_call *);
-struct cg_caller { bool zombie; pid_t group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
+struct cg_caller { bool zombie; pid_t group, inner_group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
 long cg_process_of(struct cg_vm *vm, long number); /* numbers of the VM's own namespace */
 
@@ -209,6 +238,9 @@ struct cg_denial {
 void cg_denial_write(struct cg_writer *, const struct cg_denial *);
 /* Judge, and on a refusal record it. True = allowed. */
 bool cg_judge(struct cg_call *, enum cg_scope scope, unsigned operation, const char *subject, size_t length, const char *requested);
+/* The record of a refusal alone, where one call is refused in part. */
+void cg_record(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
+               const char *reason);
 /* Refuse whatever the policy says (unsupported calls, widening). */
 void cg_refuse(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
                const char *reason);

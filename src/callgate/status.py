@@ -17,7 +17,8 @@ class Status:
     engine: str
     guest: str
     enforcement: Mapping[str, str]  # scope -> what enforces it
-    limits: Mapping[str, int]  # bytes, or counts
+    limits: Mapping[str, int | float]  # bytes, counts, or seconds
+    limits_enforced_by: Mapping[str, str]  # limit -> what enforces it
     degradations: tuple[str, ...]  # what was given up, by the operator's choice only
     notified: tuple[str, ...]  # operations that the supervisor decides call by call
     features: tuple[str, ...]  # of the kernel's user notification, beyond what is required

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from callgate.kernel.confinement.filter import build_filter
+from callgate.kernel.confinement.limit_plan import DEFAULTS, Defaults
 from callgate.kernel.confinement.operator_paths import Mount
 from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
-from callgate.kernel.plan import DEFAULTS, Defaults, Plan, compile_plan
+from callgate.kernel.plan import Plan, compile_plan
 from callgate.kernel.protocol import Launch, LaunchFlag, Limit, StepKind
 from callgate.scopes import OPERATIONS, PermissionDenied, Policy
 
@@ -50,7 +51,11 @@ INSPECTING = {"fs.*", "fs.read", "fs.readdir", "fs.stat", "fs.readlink"}
             {"network", "process", *INSPECTING},
         ),
         ({"network": "allow", "childProcess": "deny"}, {"childProcess", "network"}),
-        ({"network": "allow", "env": "deny", "binding": "deny"}, {"network"}),
+        ({"network": "allow", "env": "deny", "binding": "deny"}, {"env", "network"}),
+        (
+            {"network": "allow", "process": {"default": "allow", "rules": [{"mode": "allow", "patterns": ["ptrace:4"]}]}},
+            {"process", "network"},
+        ),
         (
             {
                 "network": "allow",

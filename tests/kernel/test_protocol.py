@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from callgate.kernel import protocol
 from callgate.kernel.protocol import (
     BindFlag,
+    CpuClockRequest,
     DenialEvent,
     DenialRecord,
     ExecFailed,
@@ -37,6 +38,7 @@ from callgate.kernel.protocol import (
     RunRequest,
     SetupStep,
     SignalRequest,
+    SignalWhom,
     SocketRequest,
     Started,
     Stats,
@@ -66,7 +68,8 @@ answers = st.one_of(
 )
 requests = st.one_of(
     st.builds(RunRequest, st.sampled_from(RunFlag), text, texts, texts),
-    st.builds(SignalRequest, u32, u32, st.booleans()),
+    st.builds(SignalRequest, u32, u32, st.sampled_from(SignalWhom)),
+    st.just(CpuClockRequest()),
     st.builds(FsRequest, st.sampled_from(FsCall), st.sampled_from(FsFlag), u32, u32, text, text),
     st.just(StatsRequest()),
     st.builds(NameRequest, text, text, text, st.sampled_from(NameFlag), u32, texts),
@@ -77,7 +80,7 @@ events = st.one_of(
     st.builds(Started, u32),
     st.builds(ExecFailed, i32, text),
     st.builds(DenialEvent, denials),
-    st.builds(Exited, i32, u64, u64, u64, u64, u64),
+    st.builds(Exited, i32, u64, u64, u64, u64, u64, u32),
 )
 steps = st.builds(SetupStep, st.sampled_from(StepKind), text, text, u32, st.sampled_from(BindFlag))
 launches = st.builds(

@@ -25,7 +25,10 @@ FILE = {
 }  # fmt: skip
 
 SOCKET = {
-    "FIOGETOWN": 0x8903, "SIOCGPGRP": 0x8904, "SIOCATMARK": 0x8905, "SIOCGSTAMP_OLD": 0x8906,
+    "FIOGETOWN": 0x8903,
+    "SIOCGPGRP": 0x8904,
+    "SIOCATMARK": 0x8905,
+    "SIOCGSTAMP_OLD": 0x8906,
 }
 
 # They tell of the interfaces of the socket's namespace, which is the host's where a connection has gone outside.

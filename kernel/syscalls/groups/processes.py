@@ -20,6 +20,7 @@ from ..arguments.processes import (
 from ..decision import Errno
 from ..row import Syscall
 
+BUSY = "also waits until the supervisor has let go of the files that it opened for a guest"
 NO_OTHER_ID = "the user namespace has no other id to change to"
 DEPUTY = "not without a rule that allows it: it gives one process the rights of another"
 
@@ -29,7 +30,7 @@ ROWS = (
     Syscall(56, "clone", otherwise=CloneFlags(flags=0), why="a new user namespace would give capabilities back"),
     Syscall(57, "fork", why="fork without exec is not a spawn"),
     Syscall(58, "vfork", why="fork without exec is not a spawn"),
-    Syscall(59, "execve", ("childProcess",), "exec_program"),
+    Syscall(59, "execve", ("childProcess", "env", "fs.*"), "exec_program", why=BUSY),
     Syscall(60, "exit"),
     Syscall(61, "wait4"),
     Syscall(62, "kill", ("process",), "process_signal"),
@@ -38,7 +39,7 @@ ROWS = (
     Syscall(98, "getrusage"),
     Syscall(99, "sysinfo"),
     Syscall(100, "times"),
-    Syscall(101, "ptrace", ("process",), "process_act", Errno(EPERM), why=DEPUTY),
+    Syscall(101, "ptrace", ("process",), "process_trace", Errno(EPERM), why=DEPUTY),
     Syscall(102, "getuid"),
     Syscall(104, "getgid"),
     Syscall(105, "setuid", why=NO_OTHER_ID),
@@ -97,13 +98,13 @@ ROWS = (
     Syscall(302, "prlimit64", ("process",), "process_act", OnItself(pid=0), why="acting on itself is never judged"),
     Syscall(308, "setns", otherwise=Errno(EPERM), why="leads out of the VM, or into a view of it that was not judged"),
     Syscall(309, "getcpu"),
-    Syscall(310, "process_vm_readv", ("process",), "process_act", Errno(EPERM), why=DEPUTY),
-    Syscall(311, "process_vm_writev", ("process",), "process_act", Errno(EPERM), why=DEPUTY),
-    Syscall(312, "kcmp", ("process",), "process_act", Errno(EPERM), why=DEPUTY),
+    Syscall(310, "process_vm_readv", ("process",), "process_trace", Errno(EPERM), why=DEPUTY),
+    Syscall(311, "process_vm_writev", ("process",), "process_trace", Errno(EPERM), why=DEPUTY),
+    Syscall(312, "kcmp", ("process",), "process_trace", Errno(EPERM), why=DEPUTY),
     Syscall(314, "sched_setattr", ("process",), "process_act", OnItself(pid=0)),
     Syscall(315, "sched_getattr"),
     Syscall(317, "seccomp", otherwise=GuestFilter(operation=0, flags=1), why="a filter of the guest's own can only take away"),
-    Syscall(322, "execveat", ("childProcess",), "exec_program"),
+    Syscall(322, "execveat", ("childProcess", "env", "fs.*"), "exec_program", why=BUSY),
     Syscall(324, "membarrier"),
     Syscall(334, "rseq"),
     Syscall(335, "uretprobe", why="only the kernel's own probes can use it"),
@@ -111,8 +112,8 @@ ROWS = (
     Syscall(424, "pidfd_send_signal", ("process",), "process_signal"),
     Syscall(434, "pidfd_open", ("process",), "process_act"),
     Syscall(435, "clone3", otherwise=Errno(ENOSYS), why="its flags are in memory; callers fall back on clone"),
-    Syscall(438, "pidfd_getfd", ("process",), "process_act", Errno(EPERM), why=DEPUTY),
-    Syscall(440, "process_madvise", ("process",), "process_act", Errno(EPERM), why=DEPUTY),
+    Syscall(438, "pidfd_getfd", ("process",), "process_trace", Errno(EPERM), why=DEPUTY),
+    Syscall(440, "process_madvise", otherwise=Errno(EPERM), why="on another process it needs a capability no guest has"),
     Syscall(444, "landlock_create_ruleset", why="a guest may restrict itself further"),
     Syscall(445, "landlock_add_rule", why="a guest may restrict itself further"),
     Syscall(446, "landlock_restrict_self", why="a guest may restrict itself further"),

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from callgate.cli.messages import CANNOT_START, SIGNALLED, TIMED_OUT, UsageError, complain
 from callgate.cli.policy import load_permissions, policy_warnings_as_lines
-from callgate.guest.terminal import StdioRelay, open_guest_pty
+from callgate.guest.terminal import StdioRelay
 from callgate.kernel.audit import Denial
 from callgate.kernel.protocol import ExecFailed, Exited
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from callgate.vm import VM
 
 FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FROM_KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
+"""What a terminal sends to a whole process group, and so does this command in the terminal's place."""
+
 INTERRUPTS_BEFORE_KILL: Final = 3
 """Ctrl-C this often ends a program that does not listen, and everything it started."""
 
@@ -62,7 +65,7 @@ def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         stack.callback(vm.close)
         session = Session(timeout)
         signals = stack.enter_context(_signals())
-        relay = stack.enter_context(StdioRelay(open_pty=lambda: open_guest_pty(vm._supervisor)))
+        relay = stack.enter_context(StdioRelay(open_pty=vm.open_pty))
         try:
             process = vm.start(list(argv), relay.guest, tty=relay.tty)
             stack.callback(process.close)
@@ -139,17 +142,17 @@ class Session:
         elif number in FORWARDED:
             self._interrupts += number == signal.SIGINT
             with suppress(ProcessLookupError):
-                process.send_signal(number)
+                process.send_signal(number, group=number in FROM_KEYS)
 
     def _stop(self, process: NativeProcess, relay: StdioRelay) -> None:
-        """Stops the program and then this process, so that the caller's shell sees a stopped job; both go on together."""
+        """Stops the program's group and then this process, so that the caller's shell sees a stopped job; both go on together."""
         with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGSTOP)
+            process.send_signal(signal.SIGSTOP, group=True)
         relay.leave_raw_mode()
         os.kill(os.getpid(), signal.SIGSTOP)
         relay.enter_raw_mode()
         with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT, group=True)
 
     def report(self, audit: IO[str] | None, *, as_json: bool) -> int:
         """Says on stderr what the caller has to know, and returns the exit code."""
