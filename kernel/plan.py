@@ -42,6 +42,7 @@ class Plan:
     mounts: tuple[Mount, ...]
     runtime_image: tuple[str, ...]
     hostname: str
+    host_ports: tuple[int, ...]
     limits: LimitPlan
     flags: LaunchFlag
     listeners: tuple[Listener, ...] = ()  # sockets that the host serves inside the VM
@@ -87,6 +88,7 @@ def compile_plan(
     flags = _flags(notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
     listeners = (DATAGRAMS, STREAMS)
+    opened = tuple(host_ports)
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),
@@ -99,7 +101,7 @@ def compile_plan(
         setup=_without_exec(root.steps) if noexec else root.steps,
         limits=limits.entries,
         listeners=listeners,
-        host_ports=tuple(host_ports),
+        host_ports=opened,
         filter=_filter(notified),
         policy=policy_blob(enforced.compiled()),
     )
@@ -112,6 +114,7 @@ def compile_plan(
         mounts=mounted,
         runtime_image=globs,
         hostname=defaults.hostname,
+        host_ports=opened,
         limits=limits,
         flags=flags,
         degradations=limits.degradations,

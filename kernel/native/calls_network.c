@@ -99,7 +99,7 @@ static int dial(struct cg_call *call, struct cg_socket *socket, const struct cg_
         else if (waits && error == EINPROGRESS) error = connect_in_turn(call, fd, route, i);
     }
     close(fd);
-    return error;
+    return error == EALREADY ? EINPROGRESS : error; /* a timeout (SO_SNDTIMEO) of what, to the guest, is its first connect */
 }
 
 static int connect_internet(struct cg_call *call, struct cg_socket *socket, struct cg_address *address) {
