@@ -10,7 +10,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
 # What the compiled parts are made from; a change rebuilds them before the next demo or test.
-NATIVE_SOURCES := $(wildcard kernel/native/*.c kernel/native/*.h kernel/native/*.py kernel/syscalls/*.py) scopes/operations.py
+NATIVE_SOURCES := $(wildcard kernel/native/*.c kernel/native/guest/*.c kernel/native/*.h kernel/native/*.py kernel/syscalls/*.py) scopes/operations.py
 
 # Nothing is written into the clone: it may belong to somebody else.
 PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PY) -m pytest -p no:cacheprovider
@@ -90,4 +90,4 @@ lint: $(VENV)/.linters
 
 clean:
 	rm -rf build dist src/*.egg-info .mypy_cache .ruff_cache .venv
-	rm -f kernel/native/syscall_table.h kernel/native/callgate-supervisor kernel/native/*.so
+	rm -f kernel/native/syscall_table.h kernel/native/callgate-supervisor kernel/native/callgate-bindings kernel/native/*.so

@@ -7,15 +7,19 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from callgate.guest.interface import Program, Recorder
 from callgate.guest.result import Command, Result, Timeout, Usage
 from callgate.guest.streams import Capture, Pump, guest_pipe
-from callgate.kernel.audit import Denial
+from callgate.kernel.audit import Denial, DenialLog
 from callgate.kernel.launch import Run, Supervisor
 from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started
 from callgate.scopes.errors import InternalError, escaped
+
+if TYPE_CHECKING:
+    from callgate.guest.host_service import HostServiceHandle
+    from callgate.guest.run_denials import RunDenials
 
 _Output = TypeVar("_Output")
 
@@ -55,11 +59,14 @@ def exit_code(ended: Exited) -> int:
 class NativeProcess:
     """A program started in the VM, with everything it starts; its events must be read until None."""
 
-    def __init__(self, supervisor: Supervisor, run: Run, program: Program, record: Recorder) -> None:
+    def __init__(self, supervisor: Supervisor, run: Run, program: Program, record: Recorder, by_host: RunDenials) -> None:
         self._supervisor = supervisor
         self._run = run
         self._program = program
         self._record = record
+        self._by_host = by_host
+        self._first = 0
+        self.host_denials: list[Denial] = []  # what the host's services refused it; on record already
 
     def fileno(self) -> int:
         """Readable when `next_event` would not block; for selectors."""
@@ -76,6 +83,12 @@ class NativeProcess:
             denial = Denial.from_record(event.denial)
             self._record(denial)
             return denial
+        if isinstance(event, Started):
+            self._first = event.pid
+            self.host_denials = self._by_host.begin(event.pid)
+        elif self._first and (event is None or isinstance(event, Exited)):
+            self._by_host.end(self._first)
+            self._first = 0
         if isinstance(event, ExecFailed) and event.stage == b"chdir":
             raise OSError(event.errno, os.strerror(event.errno), os.fsdecode(self._program.cwd))
         return event
@@ -106,16 +119,19 @@ class NativeProcess:
 
     def close(self) -> None:
         """Stop listening; the program goes on, unheard."""
+        if self._first:
+            self._by_host.end(self._first)
         self._run.close()
 
 
 class NativeGuest:
     """The native programs of one VM."""
 
-    def __init__(self, supervisor: Supervisor, record: Recorder, record_unsent: Callable[[int], None]) -> None:
+    def __init__(self, supervisor: Supervisor, log: DenialLog, denials: RunDenials, service: HostServiceHandle) -> None:
         self._supervisor = supervisor
-        self._record = record
-        self._record_unsent = record_unsent
+        self._log = log
+        self._denials = denials
+        self._service = service
 
     def start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool = False) -> NativeProcess:
         """Start *program* with three descriptors, which the caller should close when this returns.
@@ -123,8 +139,13 @@ class NativeGuest:
         They must be pipes, or the far side of a pseudo-terminal made for this run (*tty*: it becomes the controlling
         terminal): the guest can reopen, inspect and outlive whatever it is given.
         """
+        return self._start(program, stdio, tty=tty, serve=True)
+
+    def _start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool, serve: bool) -> NativeProcess:
+        if serve:  # nobody is sure to look at the socket as `run` does
+            self._service.activate()
         run = self._supervisor.run(list(program.argv), dict(program.env), program.cwd, *stdio, tty=tty)
-        return NativeProcess(self._supervisor, run, program, self._record)
+        return NativeProcess(self._supervisor, run, program, self._log.add, self._denials)
 
     def run(
         self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], _Output]
@@ -148,16 +169,22 @@ class NativeGuest:
                     theirs.callback(os.close, writer)
                     writers.append(writer)
                     pump.collect(reader, capture)
-                process = self.start(program, (stdin_reader, writers[0], writers[1]))
+                process = self._start(program, (stdin_reader, writers[0], writers[1]), tty=False, serve=False)
             with closing(process):
                 watch = _Watch(process)
                 pump.watch(process.fileno(), watch.take)
+                if not self._service.active:
+                    # Only when somebody calls: most programs never do, and a thread costs more than all else here.
+                    pump.notice(self._service.fileno(), self._service.activate)
                 timed_out = _pump_to_the_end(pump, process, deadline)
             pump.drain()
-        self._record_unsent(watch.denials_unsent)
+        self._log.add_unsent(watch.denials_unsent)
         err.add(watch.failure_line)
+        denials = watch.denials
+        if process.host_denials:
+            denials = sorted([*denials, *process.host_denials], key=lambda denial: denial.time)
         if timed_out and timeout is not None:
-            raise Timeout(shown, timeout, decode(out.content()), decode(err.content()), watch.denials)
+            raise Timeout(shown, timeout, decode(out.content()), decode(err.content()), denials)
         if watch.returncode is None:
             raise process.gone()
         return Result(
@@ -165,7 +192,7 @@ class NativeGuest:
             watch.returncode,
             decode(out.content()),
             decode(err.content()),
-            denials=watch.denials,
+            denials=denials,
             denials_dropped=watch.denials_dropped,
             duration=time.monotonic() - started,
             usage=watch.usage,
@@ -174,6 +201,7 @@ class NativeGuest:
 
     def close(self) -> None:
         """End the VM."""
+        self._service.close()
         self._supervisor.close()
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from callgate.kernel.confinement import host_service
 from callgate.kernel.confinement import runtime_image as image
 from callgate.kernel.confinement.filter import build_filter
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
@@ -77,9 +78,14 @@ def compile_plan(
     user: str = "agentos",
     cwd: str | None = None,
     runtime_image: Iterable[str] | None = None,
+    host_files: Mapping[str, bytes] | None = None,
+    host_links: Iterable[tuple[str, str]] = (),
     defaults: Defaults = DEFAULTS,
 ) -> Plan:
     """The plan of a VM under *policy*.
+
+    *host_files* and *host_links* are what the host service's directory holds beside its socket: programs by path, and
+    symbolic links (path, text).
 
     Raises `ValueError` for a path or name that cannot be, and `PermissionDenied` for a mount that the policy refuses.
     """
@@ -87,6 +93,9 @@ def compile_plan(
     globs = _image_globs(runtime_image)
     root, mounted = add_mounts(base_root(account, defaults.hostname), mounts, lambda path: _judge_sensitive(policy, path))
     root = add_files(root, files or {})
+    for what, path in (*(("mount", mount.destination) for mount in mounted), *(("file", vm_path(path, "file")) for path in files or {})):
+        host_service.refuse_inside(path, what)
+    root = host_service.add_host_service(root, host_files or {}, host_links)
     _check_disk(files or {}, defaults)
     enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))
     compiled = enforced.compiled()
@@ -94,7 +103,7 @@ def compile_plan(
     flags = _flags(compiled, notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
     limits = _limits(defaults)
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[Listener, ...] = (host_service.LISTENER,)
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),
@@ -162,7 +171,7 @@ def _kernel_rules(mounts: tuple[Mount, ...]) -> tuple[CompiledRule, ...]:
     """Rules that stand after the user's and that no policy changes: writes to read-only mounts, and the standard devices."""
     read_only = tuple(subtree(mount.destination) for mount in mounts if mount.read_only)
     rules = [CompiledRule(False, operation_mask("fs", READ_ONLY_DENIES), RULE_MOUNT, read_only)] if read_only else []
-    return (*rules, *_device_rules())
+    return (*rules, *_device_rules(), *host_service.rules())
 
 
 @lru_cache(maxsize=1)

@@ -140,6 +140,7 @@ class RuleOrigin(IntEnum):
     DEVICE = -5
     UNSUPPORTED = -6
     WIDENING = -7
+    HOST_SERVICE = -8
 
 
 # -- the launch blob -------------------------------------------------------------------------------------------------

@@ -82,6 +82,16 @@ class Policy:
         new = replace(old, rules=(*before, *old.rules, *after))
         return replace(self, _compiled=(*self._compiled[:index], new, *self._compiled[index + 1 :]))
 
+    def with_bindings(self) -> Policy:
+        """The policy once bindings are registered: their scope is allowed, unless the permissions say something about it."""
+        if "binding" in self._given:
+            return self
+        index = SCOPES.index("binding")
+        granted = ScopeRules(is_mode=True, allow=True)
+        written = (*self._written[:index], granted, *self._written[index + 1 :])
+        compiled = (*self._compiled[:index], _compile("binding", granted), *self._compiled[index + 1 :])
+        return replace(self, _written=written, _compiled=compiled)
+
     def widens(self, source: str, target: str, *, is_directory: bool) -> bool:
         """True if moving or linking ``source`` to ``target`` may give it, or anything below it, an operation it did not have.
 

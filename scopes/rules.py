@@ -18,6 +18,7 @@ RULE_MOUNT: Final = -4
 RULE_DEVICE: Final = -5
 RULE_UNSUPPORTED: Final = -6
 RULE_WIDENING: Final = -7
+RULE_HOST_SERVICE: Final = -8
 
 RULE_NAMES: Final = MappingProxyType(
     {
@@ -28,6 +29,7 @@ RULE_NAMES: Final = MappingProxyType(
         RULE_DEVICE: "device",
         RULE_UNSUPPORTED: "unsupported",
         RULE_WIDENING: "widening",
+        RULE_HOST_SERVICE: "host service",
     }
 )
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from callgate.bindings.binding import CALL_SECONDS, Binding
 from callgate.bindings.registry import BindingRegistry
+from callgate.guest import guest_programs
+from callgate.guest.callers import Callers
 from callgate.guest.environment import GuestEnvironment
+from callgate.guest.host_service import HostServiceHandle, PolicyGate
 from callgate.guest.process import NativeGuest, NativeProcess, prepare
+from callgate.guest.run_denials import RunDenials
 from callgate.guest.streams import text_output
 from callgate.kernel.audit import Denial, DenialLog
+from callgate.kernel.confinement import host_service
 from callgate.kernel.confinement.environment import base_environment, checked
 from callgate.kernel.confinement.operator_paths import Mount
 from callgate.kernel.launch import Supervisor
@@ -22,6 +29,7 @@ from callgate.scopes.policy import Policy
 from callgate.scopes.request import Verdict
 
 if TYPE_CHECKING:
+    from callgate.bindings.binding import HostFunction
     from callgate.bindings.registry import Bindings
     from callgate.guest.filesystem import GuestFiles
     from callgate.guest.result import Command, Result
@@ -68,8 +76,24 @@ class VM:
         """
         _refuse_unbuilt(hosts=hosts, host_ports=tuple(host_ports), limits=limits, guest=guest, engine=engine, audit=audit)
         self._bindings = BindingRegistry(bindings)
-        self._policy = Policy.parse(permissions, has_bindings=bool(self._bindings))
+        self._grants_bindings = bool(self._bindings)
+        self._policy = Policy.parse(permissions, has_bindings=self._grants_bindings)
         self._log = DenialLog()
+        try:
+            self._start(files, mounts, env, cwd, user, runtime_image)
+        except BaseException:
+            self._bindings.close()
+            raise
+
+    def _start(
+        self,
+        files: Mapping[str, bytes | str] | None,
+        mounts: Mapping[str, HostDir] | None,
+        env: Mapping[str, str] | None,
+        cwd: str | os.PathLike[str] | None,
+        user: str,
+        runtime_image: Iterable[str] | None,
+    ) -> None:
         self._plan = compile_plan(
             self._policy,
             files={path: _content(path, content) for path, content in (files or {}).items()},
@@ -77,6 +101,8 @@ class VM:
             user=user,
             cwd=None if cwd is None else os.fspath(cwd),
             runtime_image=runtime_image,
+            host_files=guest_programs.files(),
+            host_links=guest_programs.links(self._bindings.commands()),
         )
         may_read_all = self._policy.compiled()["env"].constant("read")
         self._env = GuestEnvironment(
@@ -85,7 +111,11 @@ class VM:
             may_read=lambda name: may_read_all or self._policy.decide("env", "read", name).allowed,
         )
         self._supervisor = Supervisor.start(self._plan)
-        self._guest = NativeGuest(self._supervisor, self._log.add, self._log.add_unsent)
+        denials = RunDenials(self._log)
+        self._gate = PolicyGate(self._plan.policy, denials, Callers(self._supervisor.init_pid))
+        listener = self._supervisor.listeners[self._plan.listeners.index(host_service.LISTENER)]
+        self._service = HostServiceHandle(listener, self._bindings, self._gate, self)
+        self._guest = NativeGuest(self._supervisor, self._log, denials, self._service)
 
     # -- programs ----------------------------------------------------------------------------------------------------
 
@@ -170,9 +200,49 @@ class VM:
         return self._env
 
     def call(self, name: str, /, *args: object, **kwargs: object) -> Any:
-        """Call a binding as the guest would: `PermissionDenied` if the policy refuses, `KeyError` if there is none."""
+        """Call a binding as the guest would, and get what the guest would get: plain JSON data, or an iterator over it.
+
+        Raises `PermissionDenied` if the policy refuses, `KeyError` if there is no such binding, `TypeError` for arguments it
+        does not take and for a result that is not JSON, `TimeoutError` where an async function takes too long, and whatever
+        the function raises.
+        """
+        from callgate.bindings.host_call import call_here
+
         self._authorize("binding", "*", name)
-        return self._bindings[name](*args, **kwargs)
+        return call_here(self._bindings[name], args, kwargs, lambda: self)
+
+    @overload
+    def binding(self, function: HostFunction, /) -> HostFunction: ...
+
+    @overload
+    def binding(
+        self, *, name: str | None = None, timeout: float | None = CALL_SECONDS, schema: Mapping[str, Any] | None = None
+    ) -> Callable[[HostFunction], HostFunction]: ...
+
+    def binding(
+        self,
+        function: HostFunction | None = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: float | None = CALL_SECONDS,
+        schema: Mapping[str, Any] | None = None,
+    ) -> HostFunction | Callable[[HostFunction], HostFunction]:
+        """Register a function as a binding of this VM, as a decorator: under its own name, or under *name* (`group:name`).
+
+        Where no `binding` policy was given, the first binding grants the scope, as it does at construction.
+        """
+
+        def register(function: HostFunction) -> HostFunction:
+            self._register(name or getattr(function, "__name__", ""), Binding(function, schema=schema, timeout=timeout))
+            return function
+
+        return register if function is None else register(function)
+
+    @property
+    def bindings(self) -> list[dict[str, Any]]:
+        """Name, description and JSON Schema (`inputSchema`) of every binding, in the form of MCP tools."""
+        return [binding.as_tool() for binding in self._bindings.values()]
 
     # -- what is decided and what was ------------------------------------------------------------------------------------
 
@@ -225,6 +295,7 @@ class VM:
     def close(self) -> None:
         """End every program and the VM itself, and wait until nothing of it is left. Calling it again does nothing."""
         self._guest.close()
+        self._bindings.close()
 
     def __enter__(self) -> Self:
         return self
@@ -241,6 +312,19 @@ class VM:
             error = denied(scope, operation, subject, rule=verdict.rule)
             self._log.add(Denial.from_error(error))
             raise error
+
+    def _register(self, name: str, binding: Binding) -> None:
+        known = set(self._bindings.commands())
+        self._bindings.register(name, binding)
+        for command in self._bindings.commands():
+            if command not in known:
+                path, text = guest_programs.link(command)
+                self.fs.unchecked.symlink(text, path)
+        if not self._grants_bindings:
+            self._grants_bindings = True
+            self._policy = self._policy.with_bindings()
+            self._plan = replace(self._plan, policy=self._plan.policy.with_bindings())
+            self._gate.replace(self._plan.policy)
 
     def _directory(self, cwd: str | os.PathLike[str] | None) -> str:
         if cwd is None:
