@@ -6,49 +6,20 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from callgate.bindings.failure import TIMEOUT, Failure, raised
 from callgate.bindings.replies import Replies, ResultError, encoded
 
 if TYPE_CHECKING:
-    from callgate.bindings.event_loop import EventLoop
+    from callgate.bindings.connection import Connection
     from callgate.bindings.registry import Registered
+    from callgate.bindings.service import HostService
 
 #: How long one turn of a generator may take before other calls of its VM get theirs, in seconds.
 _TURN_SECONDS = 0.05
 
-
-class Caller(Protocol):
-    """Where the replies go, as far as a call needs to know."""
-
-    def send(self, body: bytes) -> None: ...
-
-    def is_full(self) -> bool:
-        """Whether the reader is behind: what is sent now would have to be kept here."""
-        ...
-
-    def when_drained(self, callback: Callable[[], None]) -> None:
-        """Call *callback* once, when the reader has caught up; at once if it has."""
-        ...
-
-
-class Owner(Protocol):
-    """The service that a call belongs to."""
-
-    def submit(self, call: Call) -> None:
-        """Have `Call.run` called in a worker."""
-        ...
-
-    def settle(self, call: Call) -> bool:
-        """Take the call off the books; False if that happened before."""
-        ...
-
-    def due(self, when: float) -> None:
-        """Look at the deadlines of calls at *when* (monotonic) at the latest."""
-        ...
-
-    def event_loop(self) -> EventLoop: ...
+_DATA = frozenset((int, str, float, bool, dict, list, type(None)))
 
 
 class Call:
@@ -61,9 +32,9 @@ class Call:
 
     def __init__(
         self,
-        owner: Owner,
-        caller: Caller,
-        number: int | None,
+        owner: HostService,
+        caller: Connection,
+        number: int,
         binding: Registered,
         arguments: list[Any],
         keywords: dict[str, Any],
@@ -126,7 +97,9 @@ class Call:
     # -- results ---------------------------------------------------------------------------------------------------------
 
     def _take(self, value: Any) -> None:
-        if isinstance(value, Generator):
+        if type(value) in _DATA:
+            self._finish(value)  # the usual case, without asking the abstract classes
+        elif isinstance(value, Generator):
             self._stream = value
             self._turn(value)
         elif isinstance(value, AsyncGenerator):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -21,11 +22,16 @@ if TYPE_CHECKING:
     from callgate.bindings.loop import Loop
     from callgate.bindings.service import HostService
 
-_CHUNK: Final = 1 << 18
-_CREDENTIALS: Final = struct.Struct("3i")
-_ANCILLARY: Final = socket.CMSG_SPACE(_CREDENTIALS.size)
+#: Bytes read at once: little for the requests that most are, because the buffer is made anew each time, and much within long ones.
+_CHUNK, _LONG_CHUNK = 1 << 13, 1 << 18
+_INT: Final = struct.calcsize("i")
+_ANCILLARY: Final = socket.CMSG_SPACE(3 * _INT)  # struct ucred: pid, uid, gid
 _READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP
+_SENDING: Final = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
+
+#: How long a worker waits for a guest's next request before it looks for other work: struct timeval, 2 ms.
+_LINGER: Final = struct.pack("ll", 0, 2000)
 
 #: Replies kept for a slow reader before its further requests, and further items of its streams, have to wait; in bytes.
 FULL: Final = 1 << 18
@@ -54,9 +60,8 @@ class Connection:
         self._out: deque[memoryview] = deque()
         self._out_bytes = 0
         self._drained: list[Callable[[], None]] = []
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLIN)
-        sock.setblocking(False)
+        # Blocking, for `linger`: whoever must not wait says so with each call.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LINGER)
         loop.watch(self._fd, _READABLE | select.EPOLLONESHOT, self._on_event)
 
     # -- sending -----------------------------------------------------------------------------------------------------------
@@ -70,7 +75,7 @@ class Connection:
             sent = 0
             if not self._out:
                 try:
-                    sent = self._socket.send(data, socket.MSG_NOSIGNAL)
+                    sent = self._socket.send(data, _SENDING)
                 except BlockingIOError:
                     pass
                 except OSError:
@@ -99,7 +104,7 @@ class Connection:
         flushed = 0
         try:
             while self._out:
-                sent = self._socket.send(self._out[0], socket.MSG_NOSIGNAL)
+                sent = self._socket.send(self._out[0], _SENDING)
                 flushed += sent
                 if sent < len(self._out[0]):
                     self._out[0] = self._out[0][sent:]
@@ -168,7 +173,7 @@ class Connection:
             for call in self._read():
                 self._service.submit(call)
 
-    def linger(self, seconds: float) -> list[Call]:
+    def linger(self) -> list[Call]:
         """In a worker, when its reply is sent: wait a moment for the guest's next request, and take it straight here.
 
         What comes back is to be run. Without this each call of a busy guest would pass through the loop's thread.
@@ -178,11 +183,7 @@ class Connection:
                 return []
             self._taken = True
             self._arm()
-        if self._poll.poll(seconds * 1000):
-            return self._read()
-        with self._lock:
-            self._give_back()
-        return []
+        return self._read(0)
 
     def _give_back(self) -> None:
         self._taken = False
@@ -193,21 +194,20 @@ class Connection:
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
-    def _read(self) -> list[Call]:
+    def _read(self, flags: int = socket.MSG_DONTWAIT) -> list[Call]:
         """Read what is there and give back the right to read; the calls among the requests."""
         bodies: list[bytes] = []
         sender = 0
         trouble: FrameError | None = None
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(_CHUNK, _ANCILLARY)
+            data, ancillary, _, _ = self._socket.recvmsg(_LONG_CHUNK if self._decoder.wanted > SMALL else _CHUNK, _ANCILLARY, flags)
         except BlockingIOError:
             pass
         except OSError:
             self._ended = True
         else:
-            for level, kind, content in ancillary:
-                if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(content) >= _CREDENTIALS.size:
-                    sender = _CREDENTIALS.unpack_from(content)[0]
+            if ancillary and ancillary[0][1] == socket.SCM_CREDENTIALS:
+                sender = int.from_bytes(ancillary[0][2][:_INT], sys.byteorder)
             try:
                 if data:
                     bodies = self._decoder.feed(data)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable
+from json.encoder import c_make_encoder, encode_basestring
 from typing import Any, NoReturn
 
 #: How deep arrays and objects of a message may lie in each other; Python's own limit would depend on who calls.
@@ -22,7 +24,13 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
     """The value that *data* (UTF-8) spells. `JsonError` for anything else, NaN and the infinities included."""
     body = bytes(data)
     try:
-        value = json.loads(body.decode(), parse_constant=_refuse_constant)
+        text = body.decode()
+        try:
+            value, end = _SCAN(text, 0)
+        except StopIteration:
+            end = -1
+        if end != len(text):
+            value = _DECODER.decode(text)  # white space around it, or an error that it words
     except UnicodeDecodeError as error:
         raise JsonError(f"not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
@@ -33,9 +41,9 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
         raise
     except ValueError:  # a number with more digits than int() takes
         raise JsonError("a number with too many digits") from None
-    if body.count(b"[") + body.count(b"{") > DEPTH_MAX and _deeper_than(value, DEPTH_MAX):
+    if len(body) > DEPTH_MAX and body.count(b"[") + body.count(b"{") > DEPTH_MAX and _deeper_than(value, DEPTH_MAX):
         raise JsonError(f"nested more than {DEPTH_MAX} deep")
-    if _HALF_CHARACTER.search(body) is not None and _holds_half_character(value):
+    if b"\\u" in body and _HALF_CHARACTER.search(body) is not None and _holds_half_character(value):
         raise JsonError("an escape that is half a character")
     return value
 
@@ -43,7 +51,7 @@ def decode(data: bytes | bytearray | memoryview) -> Any:
 def encode(value: Any) -> bytes:
     """*value* as JSON in UTF-8; dataclasses become objects. `JsonError` for what JSON cannot hold."""
     try:
-        return _ENCODER.encode(value).encode()
+        return "".join(_ENCODE(value, 0)).encode()
     except RecursionError:
         raise JsonError("nested too deeply, or holds itself") from None
     except UnicodeEncodeError:
@@ -60,11 +68,26 @@ def _plain(value: object) -> Any:
     raise JsonError(f"{type(value).__name__} is not a JSON value")
 
 
-_ENCODER = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)
-
-
 def _refuse_constant(name: str) -> NoReturn:
     raise JsonError(f"{name} is not a JSON value")
+
+
+# json.dumps and json.loads make their machinery anew for each call with options, which costs more than a small message does.
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_SCAN: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once
+
+
+def _make_encode() -> Callable[[Any, int], Any]:
+    if c_make_encoder is None:  # an interpreter without the C accelerator
+        encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)
+        return lambda value, _: encoder.iterencode(value)
+    # Arguments: markers (none: the recursion limit finds a value that holds itself), default, strings, indent, separators,
+    # sort_keys, skipkeys, allow_nan.
+    made: Callable[[Any, int], Any] = c_make_encoder(None, _plain, encode_basestring, None, ":", ",", False, False, False)
+    return made
+
+
+_ENCODE = _make_encode()
 
 
 def _deeper_than(value: Any, limit: int) -> bool:

@@ -45,22 +45,22 @@ class Replies(Protocol):
 class CallReplies:
     """Replies to a request of the plain protocol, which carry its id."""
 
-    __slots__ = ("_start",)
+    __slots__ = ("_id",)
 
     def __init__(self, number: int | None) -> None:
-        self._start = b'{"id":%s,' % (b"null" if number is None else b"%d" % number)
+        self._id = b"null" if number is None else b"%d" % number
 
     def result(self, value: bytes) -> bytes:
-        return b"".join((self._start, b'"ok":true,"result":', value, b"}"))
+        return b'{"id":%b,"ok":true,"result":%b}' % (self._id, value)
 
     def item(self, value: bytes) -> bytes:
-        return b"".join((self._start, b'"ok":true,"item":', value, b"}"))
+        return b'{"id":%b,"ok":true,"item":%b}' % (self._id, value)
 
     def end(self) -> bytes:
-        return self._start + b'"ok":true,"done":true}'
+        return b'{"id":%b,"ok":true,"done":true}' % self._id
 
     def failure(self, failure: Failure) -> bytes:
-        return b"".join((self._start, b'"ok":false,"error":', encode(failure.as_json()), b"}"))
+        return b'{"id":%b,"ok":false,"error":%b}' % (self._id, encode(failure.as_json()))
 
 
 #: Exit codes of the commands (SPEC section 6 and the shells' custom).

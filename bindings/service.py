@@ -35,8 +35,6 @@ CONNECTIONS_MOST: Final = 128
 ALLOWANCE: Final = 32 << 20
 #: Bytes of replies that may wait for one VM's readers before further calls of it start.
 UNSENT_MOST: Final = 64 << 20
-#: How long a worker waits for a guest's next request before it looks for other work, in seconds.
-_LINGER_SECONDS: Final = 0.002
 #: The only operations that a guest may ask about, for the fetch program in the VM.
 _ASKABLE: Final = frozenset(("fetch", "http"))
 _SUBJECT_MAX: Final = 4096
@@ -181,7 +179,6 @@ class HostService:
 
     def _book(self, connection: Connection, call: Call, reserved: int) -> bool:
         number = call.number
-        assert number is not None
         with self._lock:
             duplicate = number in connection.calls
             if not duplicate and not self._closing and not connection.closed:
@@ -208,8 +205,6 @@ class HostService:
             call.over = True
             self._calls.discard(call)
             connection = call.caller
-            assert isinstance(connection, Connection)
-            assert call.number is not None
             looks = connection.looks
             connection.calls.pop(call.number, None)
         if call.reserved:
@@ -235,14 +230,13 @@ class HostService:
     def _work(self, call: Call) -> None:
         """In a worker: run a call, and then the next ones of the same guest for as long as they come at once."""
         connection = call.caller
-        assert isinstance(connection, Connection)
         while True:
             if self._unsent > UNSENT_MOST and self._hold(call):
                 return
             call.run()
             if not self._workers.may_linger():
                 return
-            following = connection.linger(_LINGER_SECONDS)
+            following = connection.linger()
             self._workers.lingered()
             if not following:
                 return

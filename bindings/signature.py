@@ -44,25 +44,26 @@ class Parameters:
 
     def bind(self, positional: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Positional and named arguments for the function. `Mismatch` says which argument is wrong and what it must be."""
-        given = dict(named)
-        if positional:
-            if len(positional) > len(self._in_order):
-                raise Mismatch(f"{len(positional)} arguments were given in order; it takes {len(self._in_order)}")
-            for name, value in zip(self._in_order, positional, strict=False):
+        given = dict(zip(self._in_order, positional, strict=False))
+        if len(given) < len(positional):
+            raise Mismatch(f"{len(positional)} arguments were given in order; it takes {len(self._in_order)}")
+        if named:
+            for name in named:
                 if name in given:
                     raise Mismatch(f"{name}: given twice")
-                given[name] = value
+            given |= named
         if self._whole is not None:
             return [], self._whole(given, "arguments")
         checks = self._checks
-        for name in given:
-            if name not in checks:
+        arguments = {}
+        for name, value in given.items():
+            check = checks.get(name)
+            if check is None:
                 raise Mismatch(f"there is no argument {name!r}; it takes {', '.join(checks) or 'none'}")
-        for name in self._required:
-            if name not in given:
-                missing = [each for each in checks if each in self._required and each not in given]
-                raise Mismatch(f"missing: {', '.join(missing)}")
-        arguments = {name: checks[name](value, name) for name, value in given.items()}
+            arguments[name] = check(value, name)
+        if len(arguments) < len(checks) and not self._required.issubset(arguments):
+            missing = [each for each in checks if each in self._required and each not in given]
+            raise Mismatch(f"missing: {', '.join(missing)}")
         if not self._positional_only:
             return [], arguments
         first = [arguments.pop(name, self._defaults.get(name)) for name in self._positional_only]
