@@ -120,6 +120,7 @@ class BindingRegistry(Mapping[str, Registered]):
             elif isinstance(value, Mapping):
                 self._register_group(name, value)
             else:
+                _check_name(name)  # a group is a mapping of its own
                 self.register(name, value)
 
     def _open(self, source: BindingSource) -> Mapping[str, Binding]:

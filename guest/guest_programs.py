@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from callgate.kernel.confinement.host_service import COMMANDS, PYTHON
+from callgate.kernel.confinement.host_service import COMMANDS, PYTHON, HostPrograms
 from callgate.kernel.supervisor_process import EXECUTABLE
 from callgate.scopes.errors import InternalError
 
@@ -16,7 +16,7 @@ _MODULE = Path(__file__).with_name("inside") / "callgate_guest.py"
 
 
 @lru_cache(maxsize=1)
-def files() -> dict[str, bytes]:
+def _files() -> dict[str, bytes]:
     """Their content by path in the VM. `InternalError` if the package was not built completely."""
     command = EXECUTABLE.with_name(COMMAND)  # where the build puts what it compiles
     try:
@@ -30,6 +30,6 @@ def link(name: str) -> tuple[str, str]:
     return f"{COMMANDS}/{name}", COMMAND
 
 
-def links(names: Iterable[str]) -> list[tuple[str, str]]:
-    """The links for several."""
-    return [link(name) for name in names]
+def programs(names: Iterable[str]) -> HostPrograms:
+    """Everything, with a link for each of *names*."""
+    return HostPrograms(_files(), [link(name) for name in names])

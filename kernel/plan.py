@@ -13,6 +13,7 @@ from functools import lru_cache
 from callgate.kernel.confinement import host_service
 from callgate.kernel.confinement import runtime_image as image
 from callgate.kernel.confinement.filter import build_filter
+from callgate.kernel.confinement.host_service import HostPrograms
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
 from callgate.kernel.confinement.root import DEVICES, User, base_root
 from callgate.kernel.policy_blob import policy_blob
@@ -78,14 +79,12 @@ def compile_plan(
     user: str = "agentos",
     cwd: str | None = None,
     runtime_image: Iterable[str] | None = None,
-    host_files: Mapping[str, bytes] | None = None,
-    host_links: Iterable[tuple[str, str]] = (),
+    host_programs: HostPrograms | None = None,
     defaults: Defaults = DEFAULTS,
 ) -> Plan:
     """The plan of a VM under *policy*.
 
-    *host_files* and *host_links* are what the host service's directory holds beside its socket: programs by path, and
-    symbolic links (path, text).
+    With *host_programs* the VM has a socket of the host's services, and these programs that use it.
 
     Raises `ValueError` for a path or name that cannot be, and `PermissionDenied` for a mount that the policy refuses.
     """
@@ -95,7 +94,10 @@ def compile_plan(
     root = add_files(root, files or {})
     for what, path in (*(("mount", mount.destination) for mount in mounted), *(("file", vm_path(path, "file")) for path in files or {})):
         host_service.refuse_inside(path, what)
-    root = host_service.add_host_service(root, host_files or {}, host_links)
+    listeners: tuple[Listener, ...] = ()
+    if host_programs is not None:
+        root = host_service.add_host_service(root, host_programs)
+        listeners = (host_service.LISTENER,)
     _check_disk(files or {}, defaults)
     enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))
     compiled = enforced.compiled()
@@ -103,7 +105,6 @@ def compile_plan(
     flags = _flags(compiled, notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
     limits = _limits(defaults)
-    listeners: tuple[Listener, ...] = (host_service.LISTENER,)
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),

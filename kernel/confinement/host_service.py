@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from callgate.kernel.confinement.root import Root, directory, regular_file, symlink
 from callgate.kernel.protocol import Listener, ListenKind, SetupStep
@@ -22,14 +23,21 @@ LISTENER = Listener(ListenKind.UNIX, os.fsencode(SOCKET))
 _READING = ("read", "stat", "readdir", "readlink")
 
 
-def add_host_service(root: Root, files: Mapping[str, bytes], links: Iterable[tuple[str, str]]) -> Root:
-    """*root* with the directory of the socket, *files* (path -> content, all executable) and *links* (path, text)."""
+class HostPrograms(NamedTuple):
+    """What the directory of the socket holds beside it."""
+
+    files: Mapping[str, bytes]  # content by path; all executable
+    links: Iterable[tuple[str, str]] = ()  # path and text of symbolic links
+
+
+def add_host_service(root: Root, programs: HostPrograms) -> Root:
+    """*root* with the directory of the socket and *programs*."""
     return root._replace(
         steps=(
             *root.steps,
             *_directories(),
-            *(_program(path, content) for path, content in files.items()),
-            *(symlink(path, text) for path, text in links),
+            *(_program(path, content) for path, content in programs.files.items()),
+            *(symlink(path, text) for path, text in programs.links),
         )
     )
 

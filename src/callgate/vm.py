@@ -101,8 +101,7 @@ class VM:
             user=user,
             cwd=None if cwd is None else os.fspath(cwd),
             runtime_image=runtime_image,
-            host_files=guest_programs.files(),
-            host_links=guest_programs.links(self._bindings.commands()),
+            host_programs=guest_programs.programs(self._bindings.commands()),
         )
         may_read_all = self._policy.compiled()["env"].constant("read")
         self._env = GuestEnvironment(

@@ -305,7 +305,7 @@ def malformed() -> Iterator[tuple[str, bytes]]:
     yield "an operation that fs does not have", blob_of_one_rule(head, (0, 1 << 12, 0), globs)
     yield "an operation that env does not have", blob_of_one_rule(head, (0, 4, 0), globs, scope=4)
     yield "a rule that calls itself the default", blob_of_one_rule(head, (0, 1, RULE_DEFAULT), globs)
-    yield "a rule number that means nothing", blob_of_one_rule(head, (0, 1, -8), globs)
+    yield "a rule number that means nothing", blob_of_one_rule(head, (0, 1, -9), globs)
     yield "no glob", blob_of_one_rule(head, rule, [])
     yield "an empty glob", blob_of_one_rule(head, rule, [b""])
     yield "a glob with a NUL", blob_of_one_rule(head, rule, [b"/a\0b"])
