@@ -7,7 +7,7 @@ import re
 import resource
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from callgate.kernel.confinement import host_service
@@ -17,8 +17,8 @@ from callgate.kernel.confinement.host_service import HostPrograms
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
 from callgate.kernel.confinement.root import DEVICES, User, base_root
 from callgate.kernel.policy_blob import policy_blob
-from callgate.kernel.protocol import Launch, LaunchFlag, Limit, Listener
-from callgate.kernel.syscalls.row import SETID
+from callgate.kernel.protocol import BindFlag, Launch, LaunchFlag, Limit, Listener, SetupStep, StepKind
+from callgate.kernel.syscalls.row import NOEXEC, SETID
 from callgate.scopes import OPERATIONS, CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied
 from callgate.scopes.fs import exactly, mistake, normalised, subtree
@@ -79,10 +79,14 @@ def compile_plan(
     user: str = "agentos",
     cwd: str | None = None,
     runtime_image: Iterable[str] | None = None,
+<<<<<<< HEAD
     host_programs: HostPrograms | None = None,
+=======
+    noexec: bool = False,
+>>>>>>> main
     defaults: Defaults = DEFAULTS,
 ) -> Plan:
-    """The plan of a VM under *policy*.
+    """The plan of a VM under *policy*; with *noexec* nothing that a guest can write can be executed.
 
     With *host_programs* the VM has a socket of the host's services, and these programs that use it.
 
@@ -102,6 +106,11 @@ def compile_plan(
     enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))
     compiled = enforced.compiled()
     notified = _notified(compiled, host_is_writable=any(not mount.read_only for mount in mounted))
+    if policy.names_tracing:
+        notified |= {"process"}
+    if noexec:
+        notified |= {NOEXEC}
+    enforced = enforced.refusing_tracing()  # after asking what is notified: where nothing is, the filter refuses tracing
     flags = _flags(compiled, notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
     limits = _limits(defaults)
@@ -114,11 +123,11 @@ def compile_plan(
         workdir=os.fsencode(workdir),
         disk_bytes=defaults.disk_bytes,
         disk_inodes=defaults.disk_inodes,
-        setup=root.steps,
+        setup=_without_exec(root.steps) if noexec else root.steps,
         limits=tuple(limits.values()),
         listeners=listeners,
         filter=_filter(notified),
-        policy=policy_blob(compiled),
+        policy=policy_blob(enforced.compiled()),
     )
     return Plan(
         blob=launch.encode(),
@@ -214,7 +223,7 @@ def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) 
         triggers.update(_INSPECTING)
     if triggers:
         triggers.add("fs.*")
-    triggers.update(scope for scope in ("network", "childProcess", "process") if _restricted(compiled[scope]))
+    triggers.update(scope for scope in ("network", "childProcess", "process", "env") if _restricted(compiled[scope]))
     if host_is_writable:
         triggers.add(SETID)
     return frozenset(triggers)
@@ -246,11 +255,22 @@ def _flags(compiled: Mapping[str, CompiledScope], notified: frozenset[str]) -> L
     network = compiled["network"]
     if any(network.constant(name) is not False for name in OPERATIONS["network"]):
         flags |= LaunchFlag.LOOPBACK
-    if notified & {"childProcess", "process"}:
+    if notified & {"childProcess", "process", "env"}:
         flags |= LaunchFlag.REGISTER
     if SETID in notified:
         flags |= LaunchFlag.NO_SETID
+    if NOEXEC in notified:
+        flags |= LaunchFlag.NO_EXEC
     return flags
+
+
+def _without_exec(steps: tuple[SetupStep, ...]) -> tuple[SetupStep, ...]:
+    """The steps with every writable host directory mounted noexec; the root's own tmpfs is by its launch flag."""
+    keeps = BindFlag.READ_ONLY | BindFlag.DEVICE
+    return tuple(
+        replace(step, flags=step.flags | BindFlag.NO_EXEC) if step.kind is StepKind.BIND and not step.flags & keeps else step
+        for step in steps
+    )
 
 
 def _limits(defaults: Defaults) -> dict[str, Limit]:

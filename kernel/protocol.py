@@ -40,6 +40,7 @@ class LaunchFlag(IntFlag):
     LOOPBACK = 1
     REGISTER = 2
     NO_SETID = 4
+    NO_EXEC = 64
 
 
 class StepKind(IntEnum):
@@ -61,6 +62,7 @@ class BindFlag(IntFlag):
     DEVICE = 4
     OPERATOR = 8
     OWNER = 16
+    NO_EXEC = 64
 
 
 NO_BIND_FLAGS = BindFlag(0)

@@ -55,9 +55,7 @@ def spawn(executable: Path, blob: bytes) -> tuple[socket.socket, int]:
         return ours, pid
 
 
-def end(
-    control: socket.socket, listeners: list[socket.socket], pid: int, pidfd: int, owner: int, lock: threading.Lock
-) -> None:
+def end(control: socket.socket, listeners: list[socket.socket], pid: int, pidfd: int, owner: int, lock: threading.Lock) -> None:
     """Close the control socket, which ends the supervisor, and wait for it; kill it if it does not go."""
     if os.getpid() == owner:
         with suppress(OSError):

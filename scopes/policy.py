@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from callgate.scopes import process
 from callgate.scopes.dead_rules import dead_rules
 from callgate.scopes.dialects import DIALECTS, FOLDED_SCOPES, patterns_key
 from callgate.scopes.errors import PolicyWarning
@@ -91,6 +92,18 @@ class Policy:
         written = (*self._written[:index], granted, *self._written[index + 1 :])
         compiled = (*self._compiled[:index], _compile("binding", granted), *self._compiled[index + 1 :])
         return replace(self, _written=written, _compiled=compiled)
+
+    @property
+    def names_tracing(self) -> bool:
+        """Whether a rule allows ptrace and its kin by name; without one a VM refuses them to everybody."""
+        rules = self._written[SCOPES.index("process")].rules
+        return any(rule.allow and any(map(process.is_tracing, rule.patterns)) for rule in rules)
+
+    def refusing_tracing(self) -> Policy:
+        """The policy as a VM enforces it on ptrace and its kin: refused unless the rule that decides names it (SPEC 3.4)."""
+        index = SCOPES.index("process")
+        scope = process.refusing_tracing(self._compiled[index], self._written[index].rules)
+        return replace(self, _compiled=(*self._compiled[:index], scope, *self._compiled[index + 1 :]))
 
     def widens(self, source: str, target: str, *, is_directory: bool) -> bool:
         """True if moving or linking ``source`` to ``target`` may give it, or anything below it, an operation it did not have.

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -55,7 +56,8 @@ def _descriptors() -> Counter[str]:
 def _children() -> frozenset[int]:
     pids: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
-        pids.update(int(pid) for pid in (task / "children").read_text().split())
+        with suppress(FileNotFoundError):  # a thread that has just ended
+            pids.update(int(pid) for pid in (task / "children").read_text().split())
     return frozenset(pids)
 
 

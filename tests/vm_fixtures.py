@@ -174,13 +174,17 @@ def results(answers: Iterable[Answer]) -> list[int]:
 
 
 class Entry(NamedTuple):
-    """One file of a tree. Times tell that nothing was touched; only mtime, because reading may set atime."""
+    """One file of a tree. Times tell that nothing was touched, attributes and owner neither; not atime, which reading may set."""
 
     kind: str
     mode: int
     content: bytes
     links: int
-    modified_ns: int
+    modified_ns: int = 0
+    changed_ns: int = 0
+
+    def without_times(self) -> Entry:
+        return self._replace(modified_ns=0, changed_ns=0)
 
 
 Tree: TypeAlias = dict[str, Entry]
@@ -201,7 +205,7 @@ def tree_of(vm: VM, top: str) -> Tree:
         elif stat.S_ISREG(status.st_mode) and status.st_mode & stat.S_IRUSR:
             content = files.read_bytes(path)
         kind = stat.filemode(status.st_mode)[0]
-        found[path] = Entry(kind, stat.S_IMODE(status.st_mode), content, status.st_nlink, status.st_mtime_ns)
+        found[path] = Entry(kind, stat.S_IMODE(status.st_mode), content, status.st_nlink, status.st_mtime_ns, status.st_ctime_ns)
     return found
 
 

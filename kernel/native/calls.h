@@ -23,6 +23,8 @@ void fs_fchown(struct cg_call *);
 void fs_watch(struct cg_call *);
 void fs_handle(struct cg_call *);
 void fs_mount(struct cg_call *);
+void fs_lock(struct cg_call *);
+void fs_umask(struct cg_call *);
 /* calls_attributes.c */
 void fs_xattr(struct cg_call *);
 void fs_fxattr(struct cg_call *);
@@ -44,8 +46,13 @@ void net_listen(struct cg_call *);
 void net_sendto(struct cg_call *);
 void net_sendmsg(struct cg_call *);
 void net_setsockopt(struct cg_call *);
-/* calls_process.c */
+/* calls_memory.c */
+void memory_file(struct cg_call *);
+/* calls_signal.c */
 void process_signal(struct cg_call *);
+/* calls_process.c */
 void process_act(struct cg_call *);
+/* calls_trace.c */
+void process_trace(struct cg_call *);
 
 #endif

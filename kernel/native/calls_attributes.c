@@ -21,7 +21,9 @@
 #define SYS_file_getattr 468
 #define SYS_file_setattr 469
 #endif
-#define FILE_ATTR_MAX 256u
+#define FILE_ATTR_MAX 4096u /* a page: the kernel takes no more either */
+#define ACL_USER 2 /* tags of entries that name an id */
+#define ACL_GROUP 8
 
 enum action { GET, SET, LIST, REMOVE };
 
@@ -30,6 +32,22 @@ struct attribute {
     uint64_t name, value, size; /* the guest's pointers, and the size of its buffer */
     int flags;
 };
+
+/* posix_acl_xattr.h: a version, then entries of tag, rights and id. Ids are of the user namespace of who makes the call. */
+static int translate_acl(struct cg_call *call, const char *name, uint8_t *value, ssize_t size, bool inwards) {
+    if (strcmp(name, "system.posix_acl_access") != 0 && strcmp(name, "system.posix_acl_default") != 0) return 0;
+    for (ssize_t at = 4; at + 8 <= size; at += 8) {
+        uint16_t tag;
+        uint32_t id;
+        memcpy(&tag, value + at, sizeof tag), memcpy(&id, value + at + 4, sizeof id);
+        if (tag != ACL_USER && tag != ACL_GROUP) continue;
+        const uint32_t inside = tag == ACL_USER ? call->vm->launch.guest_uid : call->vm->launch.guest_gid, outside = tag == ACL_USER ? call->vm->uid : call->vm->gid;
+        if (!inwards && id != inside) return -EINVAL; /* no such id in the VM */
+        id = !inwards ? outside : id == outside ? inside : UINT32_MAX;
+        memcpy(value + at + 4, &id, sizeof id);
+    }
+    return 0;
+}
 
 static void do_attribute(struct cg_call *call, const struct cg_fs_target *target, unsigned resolve_flags, const struct attribute *what) {
     const bool writes = what->action == SET || what->action == REMOVE;
@@ -42,6 +60,7 @@ static void do_attribute(struct cg_call *call, const struct cg_fs_target *target
     const size_t room = what->action == REMOVE ? 0 : what->size > XATTR_SIZE_MAX ? XATTR_SIZE_MAX : what->size;
     if (!error && room && !(buffer = malloc(room))) error = -ENOMEM;
     if (!error && what->action == SET) error = cg_read_memory(call, what->value, buffer, room);
+    if (!error && what->action == SET) error = translate_acl(call, name, buffer, (ssize_t)room, false);
     if (error) cg_answer_error(call, -error);
     else if (fs_find(call, target, resolve_flags, writes ? CG_FS_OP_WRITE : CG_FS_OP_READ, &path) == 0) {
         const struct cg_own_path own = fs_own_path(path.object);
@@ -49,6 +68,7 @@ static void do_attribute(struct cg_call *call, const struct cg_fs_target *target
                     : what->action == REMOVE ? removexattr(own.text, name)
                     : what->action == LIST   ? listxattr(own.text, (char *)buffer, room)
                                              : getxattr(own.text, name, buffer, room);
+        if (what->action == GET && room) translate_acl(call, name, buffer, n, true);
         if (n < 0) cg_answer_error(call, errno);
         else if (!writes && room && (error = cg_write_memory(call, what->value, buffer, (size_t)n)) != 0) cg_answer_error(call, -error);
         else cg_answer_value(call, n);
@@ -59,10 +79,8 @@ static void do_attribute(struct cg_call *call, const struct cg_fs_target *target
 
 /* xattr_args of the *xattrat calls: a value's address, its size, flags. */
 static int read_arguments(struct cg_call *call, struct attribute *what) {
-    struct { uint64_t value; uint32_t size, flags; } given;
-    if (call->args[5] < sizeof given) return -EINVAL;
-    if (call->args[5] > sizeof given) return -E2BIG; /* of a later kernel: its meaning is not known here */
-    int error = cg_read_memory(call, call->args[4], &given, sizeof given);
+    struct { uint64_t value; uint32_t size, flags; } given = {0};
+    int error = cg_read_structure(call, call->args[4], call->args[5], &given, sizeof given);
     if (!error && what->action == GET && given.flags) error = -EINVAL;
     what->value = given.value, what->size = given.size, what->flags = (int)given.flags;
     return error;
@@ -77,7 +95,9 @@ static void attribute_at(struct cg_call *call) {
     if (!error && (what.action == SET || what.action == GET)) error = read_arguments(call, &what);
     if (what.action == LIST) what.value = args[3], what.size = args[4];
     if (error) { cg_answer_error(call, -error); return; }
-    if (fs_target_read_or_empty(call, (int)args[0], args[1], &target) != 0) return;
+    if (args[1] == 0 && flags & AT_EMPTY_PATH && (int)args[0] != AT_FDCWD) error = fs_target_open_file(call, (int)args[0], &target);
+    else error = fs_target_read(call, (int)args[0], args[1], FS_TARGET_EMPTY, &target);
+    if (error) return;
     do_attribute(call, &target, (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0), &what);
     fs_target_release(&target);
 }
@@ -92,7 +112,7 @@ void fs_xattr(struct cg_call *call) {
     else if (nr == SYS_removexattr || nr == SYS_lremovexattr) what.action = REMOVE;
     else if (nr == SYS_listxattr || nr == SYS_llistxattr) what.action = LIST, what.value = args[1], what.size = args[2];
     struct cg_fs_target target;
-    if (fs_target_read(call, AT_FDCWD, args[0], &target) != 0) return;
+    if (fs_target_read(call, AT_FDCWD, args[0], 0, &target) != 0) return;
     do_attribute(call, &target, link ? 0 : CG_RESOLVE_FOLLOW, &what);
     fs_target_release(&target);
 }
@@ -104,7 +124,7 @@ void fs_fxattr(struct cg_call *call) {
     else if (call->nr == SYS_fremovexattr) what.action = REMOVE;
     else if (call->nr == SYS_flistxattr) what.action = LIST, what.value = args[1], what.size = args[2];
     struct cg_fs_target target;
-    if (fs_target_descriptor(call, (int)args[0], &target) != 0) return;
+    if (fs_target_open_file(call, (int)args[0], &target) != 0) return;
     do_attribute(call, &target, CG_RESOLVE_EMPTY, &what);
     fs_target_release(&target);
 }
@@ -119,10 +139,11 @@ void fs_attributes(struct cg_call *call) {
     int error = flags & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) ? -EINVAL : size > sizeof data ? -E2BIG : 0;
     if (!error && sets) error = cg_read_memory(call, call->args[2], data, size);
     if (error) { cg_answer_error(call, -error); return; }
-    if (fs_target_read_or_empty(call, (int)call->args[0], call->args[1], &target) != 0) return;
+    if (fs_target_read(call, (int)call->args[0], call->args[1], FS_TARGET_EMPTY, &target) != 0) return;
     const unsigned resolve = (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0);
     if (fs_find(call, &target, resolve, sets ? CG_FS_OP_WRITE : CG_FS_OP_STAT, &path) == 0) {
-        if (syscall(call->nr, path.object, "", data, size, AT_EMPTY_PATH) != 0) cg_answer_error(call, errno);
+        /* By a path: by descriptor they want one that is really open. */
+        if (syscall(call->nr, AT_FDCWD, fs_own_path(path.object).text, data, size, 0) != 0) cg_answer_error(call, errno);
         else if (!sets && (error = cg_write_memory(call, call->args[2], data, size)) != 0) cg_answer_error(call, -error);
         else cg_answer_value(call, 0);
         cg_path_release(&path);

@@ -61,7 +61,7 @@ void fs_stat(struct cg_call *call) {
     struct cg_path path;
     if (pointer == 0 && flags & AT_EMPTY_PATH && dirfd != AT_FDCWD) {
         if (fs_target_descriptor(call, dirfd, &target) != 0) return;
-    } else if (fs_target_read_or_empty(call, dirfd, pointer, &target) != 0) return;
+    } else if (fs_target_read(call, dirfd, pointer, FS_TARGET_EMPTY | FS_TARGET_LOOKS, &target) != 0) return;
     const bool follow = !(flags & AT_SYMLINK_NOFOLLOW);
     if (target.path[0] == '\0' && flags & AT_EMPTY_PATH && dirfd != AT_FDCWD) {
         /* The same question as fstat(2) of a descriptor the caller holds, which no policy judges. */
@@ -81,7 +81,7 @@ void fs_access(struct cg_call *call) {
     if (mode & ~7u || flags & ~(uint64_t)(AT_EACCESS | AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
     struct cg_fs_target target;
     struct cg_path path;
-    if (fs_target_read_or_empty(call, dirfd, pointer, &target) != 0) return;
+    if (fs_target_read(call, dirfd, pointer, FS_TARGET_EMPTY | FS_TARGET_LOOKS, &target) != 0) return;
     const unsigned resolve = (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0);
     if (fs_find(call, &target, resolve, CG_FS_OP_STAT, &path) == 0) {
         if (syscall(SYS_faccessat2, path.object, "", (int)mode, AT_EMPTY_PATH | AT_EACCESS) == 0) cg_answer_value(call, 0);
@@ -91,6 +91,18 @@ void fs_access(struct cg_call *call) {
     fs_target_release(&target);
 }
 
+/* Notified only so that it is known; see fs_use_umask. */
+void fs_umask(struct cg_call *call) {
+    atomic_store(&call->vm->umask_changed, true);
+    cg_answer_continue(call, "its one argument is a register, and no policy has a say in it");
+}
+
+/* flock and the locks of fcntl that belong to an open file: notified only so that none is still held by our copy of a file that its holder has closed. */
+void fs_lock(struct cg_call *call) {
+    cg_await_handed_over(call);
+    cg_answer_continue(call, "the descriptor is the caller's own, and no policy has a say in locks");
+}
+
 void fs_readlink(struct cg_call *call) {
     const bool at = call->nr == SYS_readlinkat;
     const uint64_t pointer = call->args[at ? 1 : 0], to = call->args[at ? 2 : 1];
@@ -98,7 +110,7 @@ void fs_readlink(struct cg_call *call) {
     if (size <= 0) { cg_answer_error(call, EINVAL); return; }
     struct cg_fs_target target;
     struct cg_path path;
-    if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, pointer, &target) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, pointer, FS_TARGET_EMPTY | FS_TARGET_LOOKS, &target) != 0) return;
     if (fs_find(call, &target, at ? CG_RESOLVE_EMPTY : 0, CG_FS_OP_READLINK, &path) == 0) {
         char text[PATH_MAX];
         struct cg_caller who;
@@ -123,7 +135,7 @@ void fs_readlink(struct cg_call *call) {
 void fs_statfs(struct cg_call *call) {
     struct cg_fs_target target;
     struct cg_path path;
-    if (fs_target_read(call, AT_FDCWD, call->args[0], &target) != 0) return;
+    if (fs_target_read(call, AT_FDCWD, call->args[0], FS_TARGET_LOOKS, &target) != 0) return;
     if (fs_find(call, &target, CG_RESOLVE_FOLLOW, CG_FS_OP_STAT, &path) == 0) {
         struct statfs fs;
         int error = fstatfs(path.object, &fs) == 0 ? cg_write_memory(call, call->args[1], &fs, sizeof fs) : -errno;
@@ -160,7 +172,7 @@ void fs_chdir(struct cg_call *call) {
     struct cg_fs_target target;
     struct cg_path path, here;
     struct stat st;
-    if (fs_target_read(call, AT_FDCWD, call->args[0], &target) != 0) return;
+    if (fs_target_read(call, AT_FDCWD, call->args[0], 0, &target) != 0) return;
     if (fs_find(call, &target, CG_RESOLVE_FOLLOW, CG_FS_OP_STAT, &path) == 0) {
         if (fstat(path.object, &st) == 0 && !S_ISDIR(st.st_mode)) cg_answer_error(call, ENOTDIR);
         else if (syscall(SYS_faccessat2, path.object, "", X_OK, AT_EMPTY_PATH | AT_EACCESS) != 0) cg_answer_error(call, errno);
@@ -168,7 +180,8 @@ void fs_chdir(struct cg_call *call) {
             /* Only the caller itself can change its directory. A directory gives it no right, since every use of it is judged by the path it then has;
              * so that not even its existence is told, the caller is killed before it learns that it got into one it may not stat. */
             const struct directory before = cwd_of(call, call->tid, &here);
-            cg_run_proved(call, "where the caller got to is judged again before it runs on", approve_directory, &before);
+            if (cg_run_proved(call, "where the caller got to is judged again before it runs on", approve_directory, &before) != 0)
+                fs_refuse(call, &target, CG_FS_OP_STAT, CG_RULE_UNSUPPORTED, &path, CG_TRACED);
         }
         cg_path_release(&path);
     }
@@ -193,7 +206,7 @@ void fs_chmod(struct cg_call *call) {
     const uint64_t flags = call->nr == SYS_fchmodat2 ? (uint32_t)call->args[3] : 0;
     struct cg_fs_target target;
     if (flags & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
-    if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], FS_TARGET_EMPTY, &target) != 0) return;
     fs_do_chmod(call, &target, (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0),
                 (mode_t)call->args[at ? 2 : 1]);
     fs_target_release(&target);
@@ -201,7 +214,7 @@ void fs_chmod(struct cg_call *call) {
 
 void fs_fchmod(struct cg_call *call) {
     struct cg_fs_target target;
-    if (fs_target_descriptor(call, (int)call->args[0], &target) != 0) return;
+    if (fs_target_open_file(call, (int)call->args[0], &target) != 0) return;
     fs_do_chmod(call, &target, CG_RESOLVE_EMPTY, (mode_t)call->args[1]);
     fs_target_release(&target);
 }
@@ -234,7 +247,7 @@ void fs_do_truncate(struct cg_call *call, const struct cg_fs_target *target, int
 void fs_truncate(struct cg_call *call) {
     struct cg_fs_target target;
     if ((int64_t)call->args[1] < 0) { cg_answer_error(call, EINVAL); return; }
-    if (fs_target_read(call, AT_FDCWD, call->args[0], &target) != 0) return;
+    if (fs_target_read(call, AT_FDCWD, call->args[0], 0, &target) != 0) return;
     fs_do_truncate(call, &target, (int64_t)call->args[1]);
     fs_target_release(&target);
 }
@@ -245,10 +258,11 @@ void fs_ftruncate(struct cg_call *call) {
     struct cg_path path;
     if (target.base < 0) { cg_answer_error(call, -target.base); return; }
     if (fs_find(call, &target, CG_RESOLVE_EMPTY, CG_FS_OP_TRUNCATE, &path) == 0) {
-        if (too_long(call, path.object, (int64_t)call->args[1])) {
-        } else if (ftruncate(target.base, (int64_t)call->args[1]) == 0) cg_answer_value(call, 0);
-        else cg_answer_error(call, errno);
+        const bool refused = too_long(call, path.object, (int64_t)call->args[1]);
+        const int error = refused || ftruncate(target.base, (int64_t)call->args[1]) == 0 ? 0 : errno;
         cg_path_release(&path);
+        fs_target_release(&target); /* before the answer: the caller may close its own and execute the file next */
+        error ? cg_answer_error(call, error) : cg_answer_value(call, 0);
     }
     fs_target_release(&target);
 }
@@ -273,7 +287,7 @@ void fs_chown(struct cg_call *call) {
     const uint64_t flags = at ? (uint32_t)call->args[4] : call->nr == SYS_lchown ? AT_SYMLINK_NOFOLLOW : 0;
     struct cg_fs_target target;
     if (flags & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
-    if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], FS_TARGET_EMPTY, &target) != 0) return;
     do_chown(call, &target, (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0),
              (uint32_t)call->args[at ? 2 : 1], (uint32_t)call->args[at ? 3 : 2]);
     fs_target_release(&target);
@@ -281,7 +295,7 @@ void fs_chown(struct cg_call *call) {
 
 void fs_fchown(struct cg_call *call) {
     struct cg_fs_target target;
-    if (fs_target_descriptor(call, (int)call->args[0], &target) != 0) return;
+    if (fs_target_open_file(call, (int)call->args[0], &target) != 0) return;
     do_chown(call, &target, CG_RESOLVE_EMPTY, (uint32_t)call->args[1], (uint32_t)call->args[2]);
     fs_target_release(&target);
 }
@@ -316,9 +330,14 @@ void fs_utimes(struct cg_call *call) {
     if (flags & ~(uint64_t)(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
     int error = when ? read_times(call, when, times) : 0;
     if (error) { cg_answer_error(call, -error); return; }
+    if (call->nr == SYS_utimensat && when && times[0].tv_nsec == UTIME_OMIT && times[1].tv_nsec == UTIME_OMIT) { /* nothing is even looked up */
+        cg_answer_value(call, 0);
+        return;
+    }
+    if (pointer == 0 && dirfd != AT_FDCWD && flags) { cg_answer_error(call, EINVAL); return; }
     if (pointer == 0 && at && dirfd != AT_FDCWD) { /* futimens(3) */
-        if (fs_target_descriptor(call, dirfd, &target) != 0) return;
-    } else if (fs_target_read_or_empty(call, dirfd, pointer, &target) != 0) return;
+        if (fs_target_open_file(call, dirfd, &target) != 0) return;
+    } else if (fs_target_read(call, dirfd, pointer, FS_TARGET_EMPTY, &target) != 0) return;
     const unsigned resolve = (flags & AT_SYMLINK_NOFOLLOW ? 0 : CG_RESOLVE_FOLLOW) | (flags & AT_EMPTY_PATH || (at && pointer == 0) ? CG_RESOLVE_EMPTY : 0);
     if (fs_find(call, &target, resolve, CG_FS_OP_WRITE, &path) == 0) {
         if (utimensat(AT_FDCWD, fs_own_path(path.object).text, when ? times : NULL, 0) == 0) cg_answer_value(call, 0);
@@ -335,7 +354,7 @@ void fs_watch(struct cg_call *call) {
     struct cg_fs_target target;
     struct cg_path path;
     struct stat st;
-    if (fs_target_read(call, AT_FDCWD, call->args[1], &target) != 0) return;
+    if (fs_target_read(call, AT_FDCWD, call->args[1], 0, &target) != 0) return;
     fs_resolve(call, &target, mask & IN_DONT_FOLLOW ? 0 : CG_RESOLVE_FOLLOW, &path);
     const bool directory = path.object >= 0 && fstat(path.object, &st) == 0 && S_ISDIR(st.st_mode);
     if (path.text[0] == '\0' && path.error) cg_answer_error(call, path.error);
@@ -356,7 +375,7 @@ void fs_handle(struct cg_call *call) {
     struct cg_fs_target target;
     struct cg_path path;
     const uint64_t flags = (uint32_t)call->args[4];
-    if (fs_target_read_or_empty(call, (int)call->args[0], call->args[1], &target) != 0) return;
+    if (fs_target_read(call, (int)call->args[0], call->args[1], FS_TARGET_EMPTY, &target) != 0) return;
     if (fs_find(call, &target, (flags & AT_SYMLINK_FOLLOW ? CG_RESOLVE_FOLLOW : 0) | (flags & AT_EMPTY_PATH ? CG_RESOLVE_EMPTY : 0), CG_FS_OP_STAT, &path) == 0) {
         cg_answer_error(call, EOPNOTSUPP); /* as on a filesystem without handles: nothing in a VM may open one */
         cg_path_release(&path);
@@ -373,7 +392,7 @@ void fs_mount(struct cg_call *call) {
     case SYS_umount2: case SYS_pivot_root: case SYS_chroot: pointer = call->args[0];
     }
     if (pointer) {
-        if (fs_target_read(call, AT_FDCWD, pointer, &target) != 0) return;
+        if (fs_target_read(call, AT_FDCWD, pointer, 0, &target) != 0) return;
     } else fs_target_set(&target, "/");
     fs_resolve(call, &target, CG_RESOLVE_FOLLOW, &path);
     if (fs_judge(call, &target, CG_FS_OP_MOUNT_SENSITIVE, &path)) cg_answer_error(call, EPERM); /* allowed by the policy, but no guest has the capability */

@@ -74,7 +74,7 @@ void fs_do_mkdir(struct cg_call *call, const struct cg_fs_target *target, mode_t
 void fs_mkdir(struct cg_call *call) {
     const bool at = call->nr == SYS_mkdirat;
     struct cg_fs_target target;
-    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], 0, &target) != 0) return;
     fs_do_mkdir(call, &target, (mode_t)call->args[at ? 2 : 1]);
     fs_target_release(&target);
 }
@@ -84,7 +84,7 @@ void fs_mknod(struct cg_call *call) {
     const mode_t mode = (mode_t)call->args[at ? 2 : 1], type = mode & S_IFMT;
     struct cg_fs_target target;
     struct cg_path path;
-    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], 0, &target) != 0) return;
     pthread_rwlock_rdlock(&call->vm->names);
     if (find_new(call, &target, CG_FS_OP_WRITE, &path) == 0) {
         fs_use_umask(call);
@@ -129,7 +129,7 @@ void fs_unlink(struct cg_call *call) {
     const uint64_t flags = at ? (uint32_t)call->args[2] : call->nr == SYS_rmdir ? AT_REMOVEDIR : 0;
     struct cg_fs_target target;
     if (flags & ~(uint64_t)AT_REMOVEDIR) { cg_answer_error(call, EINVAL); return; }
-    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &target) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], 0, &target) != 0) return;
     fs_do_unlink(call, &target, flags & AT_REMOVEDIR);
     fs_target_release(&target);
 }
@@ -191,8 +191,8 @@ void fs_do_rename(struct cg_call *call, const struct cg_fs_target *from, const s
 void fs_rename(struct cg_call *call) {
     const bool at = call->nr != SYS_rename;
     struct cg_fs_target from, to;
-    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &from) != 0) return;
-    if (fs_target_read(call, at ? (int)call->args[2] : AT_FDCWD, call->args[at ? 3 : 1], &to) == 0) {
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], 0, &from) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[2] : AT_FDCWD, call->args[at ? 3 : 1], 0, &to) == 0) {
         fs_do_rename(call, &from, &to, call->nr == SYS_renameat2 ? (unsigned)call->args[4] : 0);
         fs_target_release(&to);
     }
@@ -220,7 +220,7 @@ void fs_symlink(struct cg_call *call) {
     int error = cg_read_string(call, call->args[0], text, sizeof text);
     if (!error && text[0] == '\0') error = -ENOENT;
     if (error) { cg_answer_error(call, -error); return; }
-    if (fs_target_read(call, at ? (int)call->args[1] : AT_FDCWD, call->args[at ? 2 : 1], &link) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[1] : AT_FDCWD, call->args[at ? 2 : 1], 0, &link) != 0) return;
     fs_do_symlink(call, text, &link);
     fs_target_release(&link);
 }
@@ -257,9 +257,9 @@ void fs_link(struct cg_call *call) {
     const uint64_t flags = at ? (uint32_t)call->args[4] : 0;
     struct cg_fs_target from, to;
     if (flags & ~(uint64_t)(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH)) { cg_answer_error(call, EINVAL); return; }
-    if (fs_target_read_or_empty(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], &from) != 0) return;
+    if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], FS_TARGET_EMPTY, &from) != 0) return;
     if (from.path[0] == '\0' && !(flags & AT_EMPTY_PATH)) cg_answer_error(call, ENOENT);
-    else if (fs_target_read(call, at ? (int)call->args[2] : AT_FDCWD, call->args[at ? 3 : 1], &to) == 0) {
+    else if (fs_target_read(call, at ? (int)call->args[2] : AT_FDCWD, call->args[at ? 3 : 1], 0, &to) == 0) {
         fs_do_link(call, &from, flags & AT_SYMLINK_FOLLOW, &to);
         fs_target_release(&to);
     }

@@ -16,6 +16,7 @@
 #define TMPFILE (O_TMPFILE & ~O_DIRECTORY)
 #define OPENAT_FLAGS (O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_SYNC | O_DSYNC | O_ASYNC | O_DIRECT | \
                       O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH | TMPFILE | 0100000 /* O_LARGEFILE */)
+#define AT_ONCE_FLAGS (O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | 0100000)
 #define PATH_FLAGS (O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC)
 
 /* Every operation that the open implies, on what it would really touch. */
@@ -43,6 +44,41 @@ static void open_path_only(struct cg_call *call, const struct cg_fs_target *targ
     int fd = fs_reopen(call, path->object, O_RDONLY | O_NOCTTY | O_CLOEXEC | (int)(flags & O_DIRECTORY), 0);
     if (fd < 0) cg_answer_error(call, errno);
     else cg_answer_fd(call, fd, cloexec);
+}
+
+/* Opens by the pinned object, as the guest asked; what may block delays only its caller. */
+static int reopen(struct cg_call *call, int object, int flags, mode_t mode, mode_t type) {
+    const bool may_block = !S_ISREG(type) && !S_ISDIR(type);
+    if (may_block) cg_block_begin(call);
+    int fd = fs_reopen(call, object, flags, mode);
+    if (may_block) cg_block_end(call);
+    return fd;
+}
+
+/* Most opens: reading what a plain absolute path names, where the policy lets it be read whether it is a file or a directory. Judged by the text, which is the resolved
+ * path unless a link is met, and then opened without following any. False: it is not that simple, and nothing was done or said. */
+static bool open_at_once(struct cg_call *call, const struct cg_fs_target *target, uint64_t flags, bool cloexec) {
+    const char *path = target->path;
+    const size_t n = call->tid == 0 || flags & ~(uint64_t)AT_ONCE_FLAGS ? 0 : cg_plain_length(path);
+    if (n == 0 || strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/", 5) == 0) return false; /* more is asked there; opening a device may do something */
+    if (!fs_would_allow(call, CG_FS_OP_READ, path, n) || !fs_would_allow(call, CG_FS_OP_READDIR, path, n)) return false;
+    const int wanted = (int)flags | O_CLOEXEC | O_NOCTTY;
+    struct stat st;
+    pthread_rwlock_rdlock(&call->vm->names); /* so that the text is where it leads */
+    int fd = cg_open_plain(&call->vm->root, path, wanted | O_NONBLOCK); /* a fifo would block */
+    pthread_rwlock_unlock(&call->vm->names);
+    if (fd < 0) return false;
+    if (fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
+        if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, 0);
+        cg_answer_read_only_fd(call, fd, cloexec);
+        return true;
+    }
+    /* A fifo: whoever waits to open it for reading counts as its reader already, so holding it meanwhile changes nothing. */
+    const int again = reopen(call, fd, wanted, 0, S_IFIFO), error = errno;
+    close(fd);
+    if (again < 0) cg_answer_error(call, error);
+    else cg_answer_fd(call, again, cloexec);
+    return true;
 }
 
 static void unlock_names(struct cg_call *call, bool *locked) {
@@ -87,14 +123,13 @@ static void do_open(struct cg_call *call, const struct cg_fs_target *target, uin
         } else {
             unlock_names(call, locked); /* the object is pinned, and opening it may block */
             if (flags & TMPFILE) fs_use_umask(call);
-            const bool may_block = !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
-            if (may_block) cg_block_begin(call);
-            fd = fs_reopen(call, path.object, open_flags, mode & 07777);
-            if (may_block) cg_block_end(call);
+            fd = reopen(call, path.object, open_flags, mode & 07777, st.st_mode);
         }
         const int error = errno;
         cg_path_release(&path); /* before the answer: the caller may remove it next, and then it must be gone */
+        const bool reads_only = !creates && (flags & (O_ACCMODE | O_TRUNC)) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
         if (fd < 0) cg_answer_error(call, error);
+        else if (reads_only) cg_answer_read_only_fd(call, fd, cloexec);
         else cg_answer_fd(call, fd, cloexec);
         break;
     }
@@ -114,23 +149,6 @@ void fs_do_open(struct cg_call *call, const struct cg_fs_target *target, uint64_
     unlock_names(call, &locked);
 }
 
-/* open_how, as openat2(2) reads it: of any size from the first version's on, as long as what is not known here is zero. */
-static int read_how(struct cg_call *call, struct open_how *how) {
-    uint8_t rest[256];
-    uint64_t size = call->args[3];
-    if (size < sizeof *how) return -EINVAL;
-    if (size > 4096) return -E2BIG;
-    int error = cg_read_memory(call, call->args[2], how, sizeof *how);
-    for (uint64_t at = sizeof *how; !error && at < size;) {
-        uint64_t n = size - at < sizeof rest ? size - at : sizeof rest;
-        error = cg_read_memory(call, call->args[2] + at, rest, n);
-        for (uint64_t i = 0; !error && i < n; i++)
-            if (rest[i]) error = -E2BIG;
-        at += n;
-    }
-    return error;
-}
-
 void fs_open(struct cg_call *call) {
     struct cg_fs_target target;
     struct open_how how = {0};
@@ -142,7 +160,7 @@ void fs_open(struct cg_call *call) {
     case SYS_openat: dirfd = (int)call->args[0], pointer = call->args[1], how.flags = call->args[2], how.mode = call->args[3]; break;
     case SYS_openat2: {
         dirfd = (int)call->args[0], pointer = call->args[1];
-        int error = read_how(call, &how);
+        int error = cg_read_structure(call, call->args[2], call->args[3], &how, sizeof how);
         const uint64_t makes = O_CREAT | TMPFILE;
         if (!error && (how.flags & ~(uint64_t)OPENAT_FLAGS || how.mode & ~07777ull || (how.mode && !(how.flags & makes)) || how.resolve & ~0x3full ||
                        (how.flags & O_PATH && how.flags & ~(uint64_t)PATH_FLAGS)))
@@ -158,7 +176,12 @@ void fs_open(struct cg_call *call) {
         cg_answer_error(call, EINVAL);
         return;
     }
-    if (fs_target_read(call, dirfd, pointer, &target) != 0) return;
+    const bool looks = (how.flags & (O_ACCMODE | O_CREAT | O_TRUNC | TMPFILE)) == 0;
+    if (fs_target_read(call, dirfd, pointer, looks ? FS_TARGET_LOOKS : 0, &target) != 0) return;
+    if (how.resolve == 0 && open_at_once(call, &target, how.flags, how.flags & O_CLOEXEC)) {
+        fs_target_release(&target);
+        return;
+    }
     if (how.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) && target.base < 0) { /* an absolute path: what it is absolute to */
         target.base = dirfd == AT_FDCWD ? cg_pin_cwd(call) : cg_pin_descriptor(call, dirfd);
         if (target.base < 0) { cg_answer_error(call, -target.base); return; }

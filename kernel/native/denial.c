@@ -59,7 +59,7 @@ static void send_record(struct cg_call *call, const struct cg_denial *denial) {
     pthread_mutex_unlock(&call->vm->runs_lock);
 }
 
-void cg_refuse(struct cg_call *call, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
+void cg_record(struct cg_call *call, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
                const char *reason) {
     struct cg_denial local, *denial = call->denial ? call->denial : &local;
     struct timespec now;
@@ -80,6 +80,11 @@ void cg_refuse(struct cg_call *call, enum cg_scope scope, unsigned operation, in
     snprintf(denial->reason, sizeof denial->reason, "%s", reason);
     atomic_fetch_add(&call->vm->denials, 1);
     if (call->tid) send_record(call, denial);
+}
+
+void cg_refuse(struct cg_call *call, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
+               const char *reason) {
+    cg_record(call, scope, operation, rule, subject, length, requested, reason);
     cg_answer_error(call, EACCES);
 }
 

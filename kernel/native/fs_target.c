@@ -12,28 +12,20 @@
 
 #include "fs_target.h"
 
-static int read_target(struct cg_call *call, int dirfd, uint64_t pointer, bool empty, struct cg_fs_target *target) {
+int fs_target_read(struct cg_call *call, int dirfd, uint64_t pointer, unsigned how, struct cg_fs_target *target) {
     target->base = -1;
     int error = cg_read_string(call, pointer, target->path, sizeof target->path);
-    if (error == 0 && target->path[0] == '\0' && !empty) error = -ENOENT;
+    if (error == 0 && target->path[0] == '\0' && !(how & FS_TARGET_EMPTY)) error = -ENOENT;
     if (error == 0 && target->path[0] != '/') {
         target->base = dirfd == AT_FDCWD ? cg_pin_cwd(call) : cg_pin_descriptor(call, dirfd);
         if (target->base < 0) error = target->base;
     }
     /* What was read is the caller's only if the caller still waits: a pid can be recycled between two calls on it. */
-    if (error == 0 && !cg_still_waiting(call)) error = -ESRCH;
+    if (error == 0 && !(how & FS_TARGET_LOOKS) && !cg_still_waiting(call)) error = -ESRCH;
     if (error == 0) return 0;
     fs_target_release(target);
     cg_answer_error(call, -error);
     return -1;
-}
-
-int fs_target_read(struct cg_call *call, int dirfd, uint64_t pointer, struct cg_fs_target *target) {
-    return read_target(call, dirfd, pointer, false, target);
-}
-
-int fs_target_read_or_empty(struct cg_call *call, int dirfd, uint64_t pointer, struct cg_fs_target *target) {
-    return read_target(call, dirfd, pointer, true, target);
 }
 
 int fs_target_descriptor(struct cg_call *call, int fd, struct cg_fs_target *target) {
@@ -43,6 +35,15 @@ int fs_target_descriptor(struct cg_call *call, int fd, struct cg_fs_target *targ
     int error = target->base < 0 ? -target->base : ESRCH;
     fs_target_release(target);
     cg_answer_error(call, error);
+    return -1;
+}
+
+int fs_target_open_file(struct cg_call *call, int fd, struct cg_fs_target *target) {
+    const int same = cg_take_descriptor(call, fd);
+    const int flags = same < 0 ? 0 : fcntl(same, F_GETFL);
+    if (same >= 0) close(same);
+    if (!(flags & O_PATH)) return fs_target_descriptor(call, fd, target);
+    cg_answer_error(call, EBADF);
     return -1;
 }
 
@@ -92,7 +93,11 @@ static struct cg_resolver resolver(struct cg_call *call) {
 
 int fs_resolve(struct cg_call *call, const struct cg_fs_target *target, unsigned flags, struct cg_path *out) {
     const struct cg_resolver who = resolver(call);
-    return cg_resolve(&call->vm->root, target->base, target->path, flags, &who, out);
+    /* Names stand still: a plain path is judged by its own text, which must be where it led. (Held twice by calls that make a name: readers may.) */
+    pthread_rwlock_rdlock(&call->vm->names);
+    const int error = cg_resolve(&call->vm->root, target->base, target->path, flags, &who, out);
+    pthread_rwlock_unlock(&call->vm->names);
+    return error;
 }
 
 int fs_resolve_parent(struct cg_call *call, const struct cg_fs_target *target, unsigned flags, struct cg_path *out) {
@@ -176,7 +181,8 @@ int fs_find(struct cg_call *call, const struct cg_fs_target *target, unsigned fl
 
 void fs_use_umask(struct cg_call *call) {
     struct cg_caller who;
-    if (call->tid == 0) umask(022);
+    /* Only /proc tells a process's umask, which is slow: it is looked at once anybody has changed one. */
+    if (call->tid == 0 || !atomic_load(&call->vm->umask_changed)) umask(CG_FIRST_UMASK);
     else umask(cg_caller_of(call->vm, call->tid, &who) == 0 ? who.umask : 077);
 }
 

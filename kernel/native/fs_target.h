@@ -9,10 +9,14 @@ struct cg_fs_target {
     char path[PATH_MAX];     /* our copy: what the guest does to its own from here on changes nothing */
 };
 
-/* All give 0, or -1 with the call answered. A null pointer is EFAULT, an empty path ENOENT unless it may be one (AT_EMPTY_PATH). */
-int fs_target_read_or_empty(struct cg_call *, int dirfd, uint64_t pointer, struct cg_fs_target *);
-int fs_target_read(struct cg_call *, int dirfd, uint64_t pointer, struct cg_fs_target *);
+/* How a path argument is taken. EMPTY: it may be "" (AT_EMPTY_PATH). LOOKS: the call changes nothing, and its result is written or handed over to whoever makes
+ * this very call; so it may be begun before it is known that the caller still waits. */
+enum { FS_TARGET_EMPTY = 1u, FS_TARGET_LOOKS = 2u };
+
+/* Both give 0, or -1 with the call answered. A null pointer is EFAULT, an empty path ENOENT unless it may be one. */
+int fs_target_read(struct cg_call *, int dirfd, uint64_t pointer, unsigned how, struct cg_fs_target *);
 int fs_target_descriptor(struct cg_call *, int fd, struct cg_fs_target *); /* the object of a descriptor: path "" */
+int fs_target_open_file(struct cg_call *, int fd, struct cg_fs_target *);  /* the same; EBADF for one that O_PATH gave, which is no open file */
 void fs_target_set(struct cg_fs_target *, const char *path);               /* vm.fs: absolute */
 void fs_target_release(struct cg_fs_target *);
 

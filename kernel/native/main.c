@@ -50,7 +50,7 @@ static int prepare(struct cg_vm *vm, struct cg_failure *why) {
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    umask(022);
+    umask(CG_FIRST_UMASK);
     if (cg_launch_read(vm, why) != 0) return -1;
     vm->host_pidfd = (int)syscall(SYS_pidfd_open, vm->launch.host_pid, 0);
     if (vm->host_pidfd < 0) return cg_fail(why, "host process", errno, "pidfd_open");

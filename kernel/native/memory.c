@@ -28,6 +28,21 @@ int cg_read_memory(struct cg_call *call, uint64_t address, void *to, size_t leng
     return n < 0 && errno == ESRCH ? -ESRCH : -EFAULT;
 }
 
+int cg_read_structure(struct cg_call *call, uint64_t address, uint64_t size, void *to, size_t known) {
+    uint8_t rest[256];
+    if (size < known) return -EINVAL;
+    if (size > PAGE) return -E2BIG;
+    int error = cg_read_memory(call, address, to, known);
+    for (uint64_t at = known; !error && at < size;) {
+        const uint64_t n = size - at < sizeof rest ? size - at : sizeof rest;
+        error = cg_read_memory(call, address + at, rest, n);
+        for (uint64_t i = 0; !error && i < n; i++)
+            if (rest[i]) error = -E2BIG;
+        at += n;
+    }
+    return error;
+}
+
 int cg_write_memory(struct cg_call *call, uint64_t address, const void *from, size_t length) {
     struct iovec mine = {(void *)(uintptr_t)from, length}, theirs = {(void *)(uintptr_t)address, length};
     if (length == 0) return 0;
@@ -112,7 +127,7 @@ int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out) {
         else if (strncmp(line, "Umask:", 6) == 0) out->umask = (mode_t)strtol(line + 6, NULL, 8);
         else if (strncmp(line, "Tgid:", 5) == 0) out->tgid = (pid_t)strtol(line + 5, NULL, 10);
         else if (strncmp(line, "PPid:", 5) == 0) out->ppid = (pid_t)strtol(line + 5, NULL, 10);
-        else if (strncmp(line, "NSpgid:", 7) == 0) out->group = (pid_t)strtol(line + 7, NULL, 10);
+        else if (strncmp(line, "NSpgid:", 7) == 0) out->group = (pid_t)strtol(line + 7, NULL, 10), out->inner_group = last_number(line + 7);
         else if (strncmp(line, "NStgid:", 7) == 0) out->inner_tgid = last_number(line + 7);
         else if (strncmp(line, "NSpid:", 6) == 0) out->inner_tid = last_number(line + 6);
     }

@@ -1,9 +1,9 @@
 /* Worker threads: receive a notified call, hand it to its handler, answer it exactly once.
  *
- * One worker at a time is the receiver: a notification wakes every thread that waits for one, so more would only get in each other's way. The receiver
- * keeps its role while it handles a call, and passes it on (to a waiting worker, or to a new one) when another call is already there or
- * when its own may block (opening a fifo, a full socket): such a call delays only its caller. All signals stay blocked: an interrupted answer would
- * leave the caller hanging.
+ * Two workers at a time are receivers: one waits while the other handles a call. A notification wakes every thread that waits for one, so more would
+ * only get in each other's way. A receiver keeps its role while it handles a call, and passes it on (to a waiting worker, or to a new one) when
+ * nobody else receives and another call is already there, or when its own may block (opening a fifo, a full socket): such a call delays only its caller.
+ * All signals stay blocked: an interrupted answer would leave the caller hanging.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -29,7 +29,8 @@
 #endif
 #define ERESTARTSYS 512 /* the kernel's own: EINTR, or begin again after the handler (SA_RESTART) */
 #define SYNC_WAKE_UP 1ull /* SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6 */
-#define SPARE_WORKERS 3 /* that may wait to receive beside the one that does */
+#define RECEIVERS 2
+#define SPARE_WORKERS 2 /* that may wait to become receivers */
 #define STACK (512u * 1024)
 
 struct cg_worker {
@@ -37,7 +38,7 @@ struct cg_worker {
     pthread_t thread;
     struct seccomp_notif *received;
     struct seccomp_notif_resp *response;
-    bool receiver;                    /* this thread holds vm->receiving */
+    bool receiver;                    /* this thread has one of vm->receivers */
     atomic_uint_least64_t blocked_in; /* id of the call while it may block; 0 otherwise */
     atomic_int blocked_for;           /* its caller */
     atomic_bool signalled;            /* interrupted because a signal waits for the caller */
@@ -86,9 +87,8 @@ void cg_answer_continue(struct cg_call *call, const char *reason) {
 void cg_answer_fd(struct cg_call *call, int fd, bool close_on_exec) {
     if (call->tid == 0 && !call->answered) { call->answered = true, call->fd = fd; return; }
     if (call->answered) { close(fd); return; }
-    /* Two steps, with ours closed between them. In one (ADDFD with SEND) the caller could run on while we still hold the open file: its lock would outlive its
-     * last descriptor, an exec of what it wrote would find it busy, a fifo would seem to have a reader. Nothing can come between the two but the caller's death:
-     * it waits killable only. */
+    /* Two steps, with ours closed between them. In one (ADDFD with SEND) the caller could run on while we still hold the open file: an exec of what it wrote would
+     * find it busy, a fifo would seem to have a reader. Nothing can come between the two but the caller's death: it waits killable only. */
     struct seccomp_notif_addfd add = {.id = call->id, .srcfd = (uint32_t)fd, .newfd_flags = close_on_exec ? O_CLOEXEC : 0};
     const int theirs = ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add), error = errno;
     close(fd);
@@ -96,11 +96,33 @@ void cg_answer_fd(struct cg_call *call, int fd, bool close_on_exec) {
     else cg_answer_error(call, error == EBADF || error == EINVAL ? EACCES : error); /* EMFILE: the guest's own limit */
 }
 
+void cg_answer_read_only_fd(struct cg_call *call, int fd, bool close_on_exec) {
+    if (call->tid == 0 || call->answered) { cg_answer_fd(call, fd, close_on_exec); return; }
+    /* One step, which saves waking the caller twice. Only a lock can tell that we hold the file a moment longer: see cg_await_handed_over. */
+    struct seccomp_notif_addfd add = {
+        .id = call->id, .flags = SECCOMP_ADDFD_FLAG_SEND, .srcfd = (uint32_t)fd, .newfd_flags = close_on_exec ? O_CLOEXEC : 0};
+    pthread_rwlock_rdlock(&call->vm->handing_over);
+    const int theirs = ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add), error = errno;
+    close(fd);
+    pthread_rwlock_unlock(&call->vm->handing_over);
+    if (theirs >= 0) call->answered = true;
+    else cg_answer_error(call, error == EBADF || error == EINVAL ? EACCES : error);
+}
+
+void cg_await_handed_over(struct cg_call *call) {
+    pthread_rwlock_wrlock(&call->vm->handing_over);
+    pthread_rwlock_unlock(&call->vm->handing_over);
+}
+
 bool cg_still_waiting(struct cg_call *call) {
     return call->tid == 0 || ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call->id) == 0;
 }
 
 static void interrupted(int signal) { (void)signal; }
+
+void cg_let_others_receive(struct cg_call *call) {
+    if (call->tid) pass_on(call->worker);
+}
 
 void cg_block_begin(struct cg_call *call) {
     if (call->tid == 0) return;
@@ -197,8 +219,15 @@ static void pass_on(struct cg_worker *worker) {
     if (!worker->receiver) return;
     worker->receiver = false;
     const bool nobody = atomic_load(&worker->vm->waiting_workers) == 0;
-    pthread_mutex_unlock(&worker->vm->receiving);
+    sem_post(&worker->vm->receivers);
     if (nobody) start_worker(worker->vm);
+}
+
+/* After a call was received by the last one that was receiving: who takes the next? */
+static void keep_receiving(struct cg_worker *worker) {
+    struct pollfd more = {.fd = worker->vm->listener, .events = POLLIN};
+    if (!atomic_exchange(&worker->vm->second_started, true)) start_worker(worker->vm);
+    else if (poll(&more, 1, 0) > 0 && more.revents & POLLIN) pass_on(worker);
 }
 
 /* A worker too many goes, once it is no longer needed. False: others went first. */
@@ -225,20 +254,22 @@ static void *work(void *context) {
     for (;;) {
         if (!worker->receiver) {
             if (atomic_load(&vm->waiting_workers) > SPARE_WORKERS && leave(worker)) break;
-            pthread_mutex_lock(&vm->receiving);
+            while (sem_wait(&vm->receivers) != 0) {} /* EINTR */
             worker->receiver = true;
             atomic_fetch_sub(&vm->waiting_workers, 1);
         }
         memset(worker->received, 0, vm->notif_size);
-        if (ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_RECV, worker->received) != 0) {
-            if (errno == EINTR) continue;
+        atomic_fetch_add(&vm->receiving_workers, 1);
+        const int received = ioctl(vm->listener, SECCOMP_IOCTL_NOTIF_RECV, worker->received), error = errno;
+        const bool last = atomic_fetch_sub(&vm->receiving_workers, 1) == 1;
+        if (received != 0) {
+            if (error == EINTR) continue;
             struct pollfd on = {.fd = vm->listener, .events = POLLIN};
-            if (errno == ENOENT && poll(&on, 1, 0) >= 0 && !(on.revents & POLLHUP)) continue; /* that caller was killed */
-            pthread_mutex_unlock(&vm->receiving);
+            if (error == ENOENT && poll(&on, 1, 0) >= 0 && !(on.revents & POLLHUP)) continue; /* that caller was killed */
+            sem_post(&vm->receivers);
             return NULL; /* no task is left under the filter: the main thread sees init end */
         }
-        struct pollfd more = {.fd = vm->listener, .events = POLLIN};
-        if (poll(&more, 1, 0) > 0 && more.revents & POLLIN) pass_on(worker);
+        if (last) keep_receiving(worker);
         const struct seccomp_data *data = &worker->received->data;
         call->vm = vm;
         call->worker = worker;
@@ -270,8 +301,12 @@ int cg_notify_start(struct cg_vm *vm) {
     struct sigaction action = {.sa_handler = interrupted}; /* no SA_RESTART: it is there to interrupt */
     if (sigaction(SIGUSR1, &action, NULL) != 0) return -1;
     mallopt(M_ARENA_MAX, 1); /* an arena per thread would cost more memory than their sharing one costs time */
-    errno = pthread_mutex_init(&vm->receiving, NULL);
-    if (!errno) errno = pthread_mutex_init(&vm->workers_lock, NULL);
+    pthread_rwlockattr_t attributes;
+    if (sem_init(&vm->receivers, 0, RECEIVERS) != 0) return -1;
+    errno = pthread_mutex_init(&vm->workers_lock, NULL);
+    if (!errno) errno = pthread_rwlockattr_init(&attributes);
+    if (!errno) errno = pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    if (!errno) errno = pthread_rwlock_init(&vm->handing_over, &attributes);
     if (errno) return -1;
     errno = start_worker(vm);
     return errno ? -1 : 0;

@@ -23,6 +23,7 @@ struct scope {
     int fold_case;
     uint32_t rule_count;
     struct rule *rules;
+    int constant[CG_FS_OPS]; /* by operation: cg_policy_constant, found once (fs has the most operations) */
 };
 
 struct cg_policy {
@@ -83,6 +84,31 @@ static int load_scope(struct cg_reader *reader, unsigned number, struct scope *s
     return 0;
 }
 
+static int matches_everything(const struct rule *rule) {
+    for (uint32_t i = 0; i < rule->glob_count; i++)
+        if (cg_glob_everything(rule->globs[i]))
+            return 1;
+    return 0;
+}
+
+static int find_constant(const struct scope *scope, unsigned operation) {
+    int some_allow = 0, some_deny = 0, bottom = scope->default_allow;
+    for (uint32_t i = scope->rule_count; i-- > 0;) {
+        const struct rule *rule = &scope->rules[i];
+        if (!(rule->operations >> operation & 1))
+            continue;
+        if (matches_everything(rule)) {
+            bottom = rule->allow;
+            break;
+        }
+        some_allow |= rule->allow;
+        some_deny |= !rule->allow;
+    }
+    some_allow |= bottom;
+    some_deny |= !bottom;
+    return some_allow && some_deny ? -1 : some_allow;
+}
+
 int cg_policy_load(const uint8_t *blob, size_t n, struct cg_policy **out) {
     *out = NULL;
     struct cg_policy *policy = calloc(1, sizeof *policy);
@@ -95,6 +121,9 @@ int cg_policy_load(const uint8_t *blob, size_t n, struct cg_policy **out) {
         error = load_scope(&reader, scope, &policy->scopes[scope]);
     if (error == 0 && !cg_reader_done(&reader))
         error = -EBADMSG;
+    for (unsigned scope = 0; scope < CG_SCOPES && error == 0; scope++)
+        for (unsigned operation = 0; operation < operation_counts[scope]; operation++)
+            policy->scopes[scope].constant[operation] = find_constant(&policy->scopes[scope], operation);
     if (error != 0)
         cg_policy_free(policy);
     else
@@ -165,32 +194,44 @@ int cg_policy_decide(const struct cg_policy *policy, unsigned scope_number, unsi
     return answer(scope->default_allow, scope->default_rule, rule);
 }
 
-static int matches_everything(const struct rule *rule) {
-    for (uint32_t i = 0; i < rule->glob_count; i++)
-        if (cg_glob_everything(rule->globs[i]))
-            return 1;
-    return 0;
-}
-
 int cg_policy_constant(const struct cg_policy *policy, unsigned scope_number, unsigned operation) {
     if (scope_number >= CG_SCOPES || operation >= operation_counts[scope_number])
         return 0;
+    return policy->scopes[scope_number].constant[operation];
+}
+
+/* What a rule says of the subjects that begin with a prefix: "may" match one, "must" match all. */
+static void match_below(const struct rule *rule, const char *prefix, size_t n, int *may, int *must) {
+    uint64_t state[CG_GLOB_WORDS_MAX];
+    *may = *must = 0;
+    for (uint32_t i = 0; i < rule->glob_count; i++) {
+        cg_glob_start(rule->globs[i], state);
+        cg_glob_feed(rule->globs[i], state, prefix, n);
+        for (size_t word = 0; word < cg_glob_words(rule->globs[i]); word++)
+            *may |= state[word] != 0;
+        *must |= cg_glob_universal(rule->globs[i], state);
+    }
+}
+
+int cg_policy_constant_below(const struct cg_policy *policy, unsigned scope_number, unsigned operation, const char *prefix, size_t n) {
+    if (scope_number >= CG_SCOPES || operation >= operation_counts[scope_number])
+        return 0;
     const struct scope *scope = &policy->scopes[scope_number];
-    int some_allow = 0, some_deny = 0, bottom = scope->default_allow;
+    int some[2] = {0, 0}, bottom = scope->default_allow;
     for (uint32_t i = scope->rule_count; i-- > 0;) {
         const struct rule *rule = &scope->rules[i];
+        int may, must;
         if (!(rule->operations >> operation & 1))
             continue;
-        if (matches_everything(rule)) {
+        match_below(rule, prefix, n, &may, &must);
+        if (must) {
             bottom = rule->allow;
             break;
         }
-        some_allow |= rule->allow;
-        some_deny |= !rule->allow;
+        if (may)
+            some[rule->allow] = 1;
     }
-    some_allow |= bottom;
-    some_deny |= !bottom;
-    return some_allow && some_deny ? -1 : some_allow;
+    return some[!bottom] ? -1 : bottom;
 }
 
 /* How one rule sees what lies below two paths A and B. "may" and "must" are about any one name below; a_in_b says that

@@ -22,6 +22,8 @@ int cg_policy_decide(const struct cg_policy *policy, unsigned scope, unsigned op
 
 /* 1: allowed whatever the subject, 0: denied whatever the subject, -1: depends on the subject (or may: conservative). */
 int cg_policy_constant(const struct cg_policy *policy, unsigned scope, unsigned operation);
+/* The same for the subjects that begin with `prefix`. */
+int cg_policy_constant_below(const struct cg_policy *policy, unsigned scope, unsigned operation, const char *prefix, size_t n);
 
 /* The no-widening rule of SPEC 3.1 for a rename, link or exchange of the object `from` to the name `to`, both normalised
  * absolute paths. 0 only if no fs operation that is denied on `from` is allowed on `to`, and, when is_directory, the same

@@ -71,7 +71,8 @@
 
 enum { CG_LAUNCH_LOOPBACK = 1u,    /* bring the VM's own lo up */
        CG_LAUNCH_REGISTER = 2u,    /* exec or process calls are notified: tell our own helpers from guests */
-       CG_LAUNCH_NO_SETID = 4u };  /* host directories are writable: no set-user-ID or set-group-ID file may come to be */
+       CG_LAUNCH_NO_SETID = 4u,    /* host directories are writable: no set-user-ID or set-group-ID file may come to be */
+       CG_LAUNCH_NO_EXEC = 64u };  /* nothing in the root's tmpfs can be executed */
 
 enum { CG_STEP_DIRECTORY = 1, /* destination, mode */
        CG_STEP_FILE = 2,      /* destination, source = content, mode */
@@ -82,7 +83,8 @@ enum { CG_STEP_DIRECTORY = 1, /* destination, mode */
 
 enum { CG_BIND_READ_ONLY = 1u, CG_BIND_OPTIONAL = 2u /* a missing source is skipped */, CG_BIND_DEVICE = 4u,
        CG_BIND_OPERATOR = 8u, /* opened with the operator's rights */
-       CG_BIND_OWNER = 16u /* with OPERATOR: its owner is seen as the guest user */ };
+       CG_BIND_OWNER = 16u /* with OPERATOR: its owner is seen as the guest user */,
+       CG_BIND_NO_EXEC = 64u /* nothing in it can be executed */ };
 
 enum { CG_LISTEN_UNIX = 1 /* a stream socket at a path */, CG_LISTEN_UDP = 2, CG_LISTEN_TCP = 3 };
 

@@ -38,6 +38,12 @@ static int open_at(int base, const char *path, uint64_t flags, uint64_t resolve)
     return -1;
 }
 
+/* What was moved out of the part of a file system that is mounted is shown as "/" too (prepend_path in the kernel's fs/d_path.c), to who still holds it. */
+static int is_root(const struct cg_root *root, int fd) {
+    struct stat mine, top;
+    return fstat(fd, &mine) == 0 && fstat(root->top, &top) == 0 && mine.st_dev == top.st_dev && mine.st_ino == top.st_ino;
+}
+
 int cg_descriptor_text(const struct cg_root *root, int fd, char *to, size_t size, size_t *length) {
     char number[16];
     snprintf(number, sizeof number, "%d", fd);
@@ -56,7 +62,8 @@ int cg_descriptor_text(const struct cg_root *root, int fd, char *to, size_t size
     }
     to[n] = '\0';
     *length = (size_t)n;
-    if (to[0] == '/') return 0;
+    if (n == 1 && to[0] == '/' && !is_root(root, fd)) n = 0;
+    else if (to[0] == '/') return 0;
 none:
     if (n <= 0) n = 0, to[0] = '\0';
     *length = (size_t)n;
@@ -79,7 +86,10 @@ static void clear(struct cg_path *out) {
 /* out->text becomes directory + "/" + the lexical rest: the name that would be, of something that cannot be looked up. */
 static void would_be(const struct cg_root *root, int directory, const char *rest, struct cg_path *out) {
     size_t n;
-    if (cg_descriptor_text(root, directory, out->text, sizeof out->text, &n) != 0) n = 0;
+    if (cg_descriptor_text(root, directory, out->text, sizeof out->text, &n) != 0) { /* nowhere: then nothing is anywhere below it */
+        out->text[0] = '\0', out->length = 0;
+        return;
+    }
     while (n > 0 && out->text[n - 1] == '/') n--;
     const size_t floor = 0;
     while (*rest) {
@@ -102,16 +112,25 @@ static void would_be(const struct cg_root *root, int directory, const char *rest
     out->length = n;
 }
 
-/* An absolute path without links, "." and "..", doubled or trailing slashes is already the text. 1: out->text is filled. */
-static int is_text(const char *path, struct cg_path *out) {
+size_t cg_plain_length(const char *path) {
     const char *at = path;
     while (*at == '/') {
-        const size_t part = strcspn(++at, "/");
-        if (part == 0 || (at[0] == '.' && (part == 1 || (part == 2 && at[1] == '.')))) return 0;
-        at += part;
+        const char *name = ++at;
+        while (*at != '/' && *at != '\0') at++;
+        const size_t part = (size_t)(at - name);
+        if (part == 0 || (name[0] == '.' && (part == 1 || (part == 2 && name[1] == '.')))) return 0;
     }
-    out->length = (size_t)(at - path);
-    memcpy(out->text, path, out->length + 1);
+    return (size_t)(at - path);
+}
+
+int cg_open_plain(const struct cg_root *root, const char *path, int flags) {
+    return open_at(root->top, path, (uint64_t)flags, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS);
+}
+
+/* 1: the path is its own text, which out then has. Only where no link was followed. */
+static int is_text(const char *path, struct cg_path *out) {
+    out->length = cg_plain_length(path);
+    if (out->length > 0) memcpy(out->text, path, out->length + 1);
     return out->length > 0;
 }
 

@@ -52,6 +52,10 @@ int cg_resolve(const struct cg_root *root, int base, const char *path, unsigned 
 /* The directory that holds the last component, and the component; the component itself is not followed. out->object is the object there, or -1
  * with error ENOENT. Paths whose last component is "." or ".." or which are "/" give name "". `flags`: only those of openat2(2). */
 int cg_resolve_parent(const struct cg_root *root, int base, const char *path, unsigned flags, const struct cg_resolver *who, struct cg_path *out);
+/* The length of an absolute path that is already the resolved one unless a link is met: no ".", "..", doubled or trailing slash. 0: it is another. */
+size_t cg_plain_length(const char *path);
+/* open(2) of such a path below the root, which fails where a link would have to be followed. */
+int cg_open_plain(const struct cg_root *root, const char *path, int flags);
 void cg_path_release(struct cg_path *);
 /* The path of a descriptor in its mount namespace's view; "" and -1 if it has none. A deleted file's path is the one it had. */
 int cg_descriptor_text(const struct cg_root *root, int fd, char *to, size_t size, size_t *length);

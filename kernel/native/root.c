@@ -47,6 +47,7 @@ static int set_attributes(int tree, uint32_t flags, int user_namespace) {
     struct mount_attr attributes = {.attr_set = MOUNT_ATTR_NOSUID};
     if (!(flags & CG_BIND_DEVICE)) attributes.attr_set |= MOUNT_ATTR_NODEV;
     if (flags & CG_BIND_READ_ONLY) attributes.attr_set |= MOUNT_ATTR_RDONLY;
+    if (flags & CG_BIND_NO_EXEC) attributes.attr_set |= MOUNT_ATTR_NOEXEC;
     if (user_namespace >= 0) attributes.attr_set |= MOUNT_ATTR_IDMAP, attributes.userns_fd = (uint64_t)user_namespace;
     return (int)syscall(SYS_mount_setattr, tree, "", AT_EMPTY_PATH | AT_RECURSIVE, &attributes, sizeof attributes);
 }
@@ -269,10 +270,11 @@ int cg_root_build(struct cg_vm *vm, struct cg_failure *why) {
         }
         if (set_attributes(step->tree, step->flags, -1) != 0) return cg_fail(why, "mount", errno, (const char *)step->source);
     }
-    umask(022);
+    umask(CG_FIRST_UMASK);
     snprintf(text, sizeof text, "size=%llu,nr_inodes=%llu,mode=0755", (unsigned long long)vm->launch.disk_bytes,
              (unsigned long long)vm->launch.disk_inodes);
-    if (mount("tmpfs", STAGING, "tmpfs", MS_NOSUID | MS_NODEV, text) != 0) return cg_fail(why, "mount", errno, "tmpfs");
+    const unsigned long executable = vm->launch.flags & CG_LAUNCH_NO_EXEC ? MS_NOEXEC : 0;
+    if (mount("tmpfs", STAGING, "tmpfs", MS_NOSUID | MS_NODEV | executable, text) != 0) return cg_fail(why, "mount", errno, "tmpfs");
     int root = open(STAGING, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0) return cg_fail(why, "mount", errno, "tmpfs");
     struct parent parent = {.fd = -1};

@@ -17,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "env.h"
 #include "init.h"
 #include "supervisor.h"
 
@@ -64,6 +65,7 @@ static void release(struct cg_vm *vm, struct cg_run *run) {
     pthread_mutex_lock(&vm->runs_lock);
     if (run->events >= 0) close(run->events);
     if (run->leader_socket >= 0) close(run->leader_socket);
+    free(run->fixed);
     memset(run, 0, sizeof *run);
     run->events = run->leader_socket = -1;
     pthread_mutex_unlock(&vm->runs_lock);
@@ -180,15 +182,20 @@ int cg_run_start(struct cg_vm *vm, uint32_t request, struct cg_reader *payload, 
         }
     }
     if (!error && (payload->failed || !cg_reader_done(payload) || argc == 0 || !cwd_text || !search)) error = EINVAL;
+    size_t fixed_length = 0;
+    char *fixed = error ? NULL : cg_env_fixed_part(vm, environment.text, environment.length, &fixed_length);
+    if (!error && !fixed && errno) error = ENOMEM;
     for (size_t i = 0; i < CG_RUNS_MAX && !run && !error; i++)
         if (!vm->runs[i].used) run = &vm->runs[i];
     if (!error && !run) error = EAGAIN;
     if (error) { /* nothing of it exists yet: the request itself fails */
         cg_reply(vm, request, error, 0, NULL, 0, -1, NULL);
         close(fds[3]);
+        free(fixed);
         goto done;
     }
     pthread_mutex_lock(&vm->runs_lock);
+    run->fixed = fixed, run->fixed_length = fixed_length;
     run->used = true;
     run->number = ++vm->next_run;
     run->events = fds[3];

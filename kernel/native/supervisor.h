@@ -5,16 +5,18 @@
  *   control.c   messages from the host         runs.c     programs the host started, and their ends
  *   notify.c    worker threads, answers        memory.c   guest memory and what /proc says of a caller
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
- *   trace.c     calls proved by ptrace
+ *   trace.c     calls proved by ptrace             image.c    what a program file is
+ *   env.c       the environment at an exec         members.c  the VM's processes, one by one
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
- * Lock order: names, then runs_lock. Neither is held across a call that can block on a guest.
+ * Lock order: names, handing_over, runs_lock. None is held across a call that can block on a guest.
  */
 #ifndef CG_SUPERVISOR_H
 #define CG_SUPERVISOR_H
 
 #include <limits.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,6 +35,7 @@
 #define CG_WORKERS_MAX 128    /* calls in flight; a VM that blocks them all blocks only itself */
 #define CG_LIMITS_MAX 16
 #define CG_LISTENERS_MAX 8
+#define CG_FIRST_UMASK 022
 #define CG_DENIALS_PER_RUN 10000u /* records sent; the rest are counted */
 
 struct cg_limit { unsigned resource; struct rlimit value; };
@@ -75,6 +78,8 @@ struct cg_run {
     struct rusage usage;
     uint32_t sent_denials;
     uint64_t dropped_denials;
+    char *fixed;         /* of its environment what no exec may change (env.c) */
+    size_t fixed_length;
 };
 
 struct cg_worker;
@@ -90,15 +95,18 @@ struct cg_vm {
     uint32_t features;
     size_t notif_size, response_size;
     pthread_mutex_t runs_lock;
-    pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes or removes one */
+    pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes, removes or looks one up */
     struct cg_run runs[CG_RUNS_MAX];
     uint32_t next_run;
     bool strays; /* a leader was killed: what it left is now a child of init */
     pthread_mutex_t workers_lock; /* workers, worker_count */
     struct cg_worker *workers[CG_WORKERS_MAX];
     int worker_count;
-    pthread_mutex_t receiving; /* held by the one worker that receives */
-    atomic_int waiting_workers, blocked_workers; /* waiting: for that role */
+    sem_t receivers; /* the roles that are free */
+    atomic_int waiting_workers, receiving_workers, blocked_workers; /* waiting: for such a role; receiving: in the call that does it */
+    atomic_bool second_started;
+    atomic_bool umask_changed; /* a guest has called umask(2); until then all have the one that init gave them */
+    pthread_rwlock_t handing_over; /* shared: while a descriptor is the caller's and ours */
     atomic_uint_least64_t notified, denials, dropped;
 };
 
@@ -153,22 +161,28 @@ void cg_notify_tick(struct cg_vm *vm);       /* free workers whose caller died *
 void cg_answer_error(struct cg_call *, int error);
 void cg_answer_value(struct cg_call *, int64_t value);
 void cg_answer_fd(struct cg_call *, int fd, bool close_on_exec); /* takes the descriptor */
+/* The same for a regular file or directory open for reading only, with one wake-up of the caller instead of two. */
+void cg_answer_read_only_fd(struct cg_call *, int fd, bool close_on_exec);
+void cg_await_handed_over(struct cg_call *); /* until no file that a caller was given so is held by us */
 /* Let the kernel run the call with the caller's own arguments. Only where it cannot matter what they are changed to meanwhile: `reason` says why. */
 void cg_answer_continue(struct cg_call *, const char *reason);
 bool cg_still_waiting(struct cg_call *);     /* the caller is alive and in this very call */
 void cg_block_begin(struct cg_call *);       /* around a system call that may block: the caller's death interrupts it */
 void cg_block_end(struct cg_call *);
+void cg_let_others_receive(struct cg_call *); /* before waiting for the caller itself, whose death ends the wait */
 
 /* ---- memory.c ---- */
 /* All return 0 or a negative errno (EFAULT when the guest's pointer is bad, ESRCH when it is gone). */
 int cg_read_memory(struct cg_call *, uint64_t address, void *to, size_t length);
+/* A structure that later kernels may make longer: of any size from `known` on, as long as what is not known here is zero (openat2(2)). */
+int cg_read_structure(struct cg_call *, uint64_t address, uint64_t size, void *to, size_t known);
 int cg_write_memory(struct cg_call *, uint64_t address, const void *from, size_t length);
 int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /* ENAMETOOLONG when no NUL in size */
 /* Descriptor pinned (O_PATH) or duplicated from the caller's table; or a negative errno. */
 int cg_pin_descriptor(struct cg_call *, int number);
 int cg_take_descriptor(struct cg_call *, int number);
 int cg_pin_cwd(struct cg_call *);
-struct cg_caller { bool zombie; pid_t group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
+struct cg_caller { bool zombie; pid_t group, inner_group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
 long cg_process_of(struct cg_vm *vm, long number); /* numbers of the VM's own namespace */
 
@@ -187,6 +201,9 @@ struct cg_denial {
 void cg_denial_write(struct cg_writer *, const struct cg_denial *);
 /* Judge, and on a refusal record it. True = allowed. */
 bool cg_judge(struct cg_call *, enum cg_scope scope, unsigned operation, const char *subject, size_t length, const char *requested);
+/* The record of a refusal alone, where one call is refused in part. */
+void cg_record(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
+               const char *reason);
 /* Refuse whatever the policy says (unsupported calls, widening). */
 void cg_refuse(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
                const char *reason);

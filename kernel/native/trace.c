@@ -6,9 +6,12 @@
 #define _GNU_SOURCE
 #include "trace.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 
 /* Until nothing is left to wait for: a tracee that was killed under us stays a zombie, which its own parent cannot reap, until we have seen it end. */
@@ -40,12 +43,9 @@ static void follow(struct cg_call *call, bool (*approve)(struct cg_call *, pid_t
     }
 }
 
-void cg_run_proved(struct cg_call *call, const char *reason, bool (*approve)(struct cg_call *, pid_t, enum cg_stop, const void *), const void *context) {
-    if (ptrace(PTRACE_SEIZE, call->tid, 0, PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL) != 0) {
-        cg_answer_error(call, EACCES); /* it cannot be proved, so it does not run */
-        return;
-    }
-    cg_block_begin(call); /* for as long as the kernel needs for the call */
+int cg_run_proved(struct cg_call *call, const char *reason, bool (*approve)(struct cg_call *, pid_t, enum cg_stop, const void *), const void *context) {
+    if (ptrace(PTRACE_SEIZE, call->tid, 0, PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL) != 0) return -1;
+    cg_let_others_receive(call); /* for as long as the kernel needs for the call; should the caller be killed, the wait says so */
     if (ptrace(PTRACE_INTERRUPT, call->tid, 0, 0) == 0) {
         cg_answer_continue(call, reason);
         follow(call, approve, context);
@@ -53,5 +53,28 @@ void cg_run_proved(struct cg_call *call, const char *reason, bool (*approve)(str
         cg_answer_error(call, EACCES);
         wait_out();
     }
-    cg_block_end(call);
+    return 0;
+}
+
+#if defined(__x86_64__)
+#define STACK_POINTER(registers) ((registers).rsp)
+#elif defined(__aarch64__)
+#define STACK_POINTER(registers) ((registers).sp)
+#endif
+
+/* The kernel gives fewer bytes for a program of another ABI: those have no stack that we could read. */
+int cg_stopped_stack(pid_t pid, uint64_t *pointer) {
+    struct user_regs_struct registers;
+    struct iovec part = {&registers, sizeof registers};
+    if (ptrace(PTRACE_GETREGSET, pid, NT_PRSTATUS, &part) != 0 || part.iov_len != sizeof registers) return -1;
+    *pointer = STACK_POINTER(registers);
+    return 0;
+}
+
+int cg_move_stopped_stack(pid_t pid, uint64_t pointer) {
+    struct user_regs_struct registers;
+    struct iovec part = {&registers, sizeof registers};
+    if (ptrace(PTRACE_GETREGSET, pid, NT_PRSTATUS, &part) != 0 || part.iov_len != sizeof registers) return -1;
+    STACK_POINTER(registers) = pointer;
+    return ptrace(PTRACE_SETREGSET, pid, NT_PRSTATUS, &part) == 0 ? 0 : -1;
 }

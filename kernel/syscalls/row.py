@@ -17,7 +17,8 @@ FS_TRIGGERS = tuple(
 )  # fmt: skip
 ANY_FS = "fs.*"  # holds whenever one of FS_TRIGGERS does
 SETID = "setid"  # of no policy: a directory of the host is writable, and no set-user-ID or set-group-ID file may come to be there
-TRIGGERS = frozenset({*FS_TRIGGERS, ANY_FS, "network", "childProcess", "process", SETID})
+NOEXEC = "noexec"  # of no policy: nothing that guests can write may be executed
+TRIGGERS = frozenset({*FS_TRIGGERS, ANY_FS, "network", "childProcess", "process", "env", SETID, NOEXEC})
 
 
 class ArgumentRule(Protocol):

@@ -6,8 +6,9 @@ import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, overload
 
 from callgate.bindings.binding import CALL_SECONDS, Binding
 from callgate.bindings.registry import BindingRegistry
@@ -38,6 +39,24 @@ if TYPE_CHECKING:
     from callgate.vfs.host_directory import HostDir
 
 
+_P = ParamSpec("_P")
+
+
+def _ends_bindings_on_failure(init: Callable[Concatenate[VM, _P], None]) -> Callable[Concatenate[VM, _P], None]:
+    """A VM that cannot be made leaves nothing running, processes that serve its bindings included."""
+
+    @wraps(init)
+    def guarded(self: VM, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except BaseException:
+            if "_bindings" in self.__dict__:
+                self._bindings.close()
+            raise
+
+    return guarded
+
+
 class VM:
     """A private process tree with its own filesystem, network, process table and environment, under one policy.
 
@@ -45,6 +64,7 @@ class VM:
     method may be called from any thread.
     """
 
+    @_ends_bindings_on_failure
     def __init__(
         self,
         permissions: Permissions | Mapping[str, object] | None = None,
@@ -61,6 +81,7 @@ class VM:
         guest: Literal["native", "wasm"] = "native",
         engine: Literal["auto", "notify"] = "auto",
         runtime_image: Iterable[str] | None = None,
+        noexec: bool = False,
         audit: object = None,
     ) -> None:
         """Start a VM.
@@ -69,7 +90,8 @@ class VM:
         user; scripts and ELF programs are executable. *mounts*: host directories by destination. *env*: variables added to
         the VM's own. *bindings*: host functions for `call`. *cwd*: where programs start and relative paths of `fs` lead from;
         the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
-        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says.
+        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *noexec*:
+        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable *mounts*.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
         for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy; nothing is left running.
@@ -79,21 +101,6 @@ class VM:
         self._grants_bindings = bool(self._bindings)
         self._policy = Policy.parse(permissions, has_bindings=self._grants_bindings)
         self._log = DenialLog()
-        try:
-            self._start(files, mounts, env, cwd, user, runtime_image)
-        except BaseException:
-            self._bindings.close()
-            raise
-
-    def _start(
-        self,
-        files: Mapping[str, bytes | str] | None,
-        mounts: Mapping[str, HostDir] | None,
-        env: Mapping[str, str] | None,
-        cwd: str | os.PathLike[str] | None,
-        user: str,
-        runtime_image: Iterable[str] | None,
-    ) -> None:
         self._plan = compile_plan(
             self._policy,
             files={path: _content(path, content) for path, content in (files or {}).items()},
@@ -102,6 +109,7 @@ class VM:
             cwd=None if cwd is None else os.fspath(cwd),
             runtime_image=runtime_image,
             host_programs=guest_programs.programs(self._bindings.commands()),
+            noexec=noexec,
         )
         may_read_all = self._policy.compiled()["env"].constant("read")
         self._env = GuestEnvironment(

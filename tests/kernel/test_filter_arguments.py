@@ -93,6 +93,8 @@ def of_fcntl(notified: frozenset[str], _fd: int, command: int, argument: int) ->
         return refused(errno.EACCES)
     if command in (fcntl.F_SETLEASE, 1040):
         return refused(errno.EINVAL)
+    if command in (37, 38) and any(trigger.startswith("fs.") for trigger in notified):  # F_OFD_SETLK, F_OFD_SETLKW
+        return RET_USER_NOTIF
     return RET_ALLOW
 
 
@@ -180,15 +182,27 @@ def of_seccomp(_notified: frozenset[str], operation: int, flags: int) -> int:
 
 
 def on_itself(notified: frozenset[str], pid: int) -> int:
+    if low(pid) == 1:
+        return refused(errno.EPERM)
     return RET_USER_NOTIF if low(pid) and "process" in notified else RET_ALLOW
 
 
 def of_setpriority(notified: frozenset[str], kind: int, who: int) -> int:
+    if low(kind) == os.PRIO_PROCESS and low(who) == 1:
+        return refused(errno.EPERM)
     return RET_USER_NOTIF if (low(kind) != os.PRIO_PROCESS or low(who)) and "process" in notified else RET_ALLOW
 
 
 def of_ioprio_set(notified: frozenset[str], kind: int, who: int) -> int:
+    if low(kind) == 1 and low(who) == 1:
+        return refused(errno.EPERM)
     return RET_USER_NOTIF if (low(kind) != 1 or low(who)) and "process" in notified else RET_ALLOW
+
+
+def of_memfd_create(notified: frozenset[str], _name: int, flags: int) -> int:
+    if "noexec" not in notified or (flags & 0x18) == 8:  # MFD_NOEXEC_SEAL alone
+        return RET_ALLOW
+    return refused(errno.EACCES) if flags & 0x10 else RET_USER_NOTIF
 
 
 def only_itself(_notified: frozenset[str], pid: int) -> int:
@@ -258,7 +272,7 @@ RULES: dict[str, tuple[Oracle, Arguments]] = {
     "fchmod": (with_mode(1, "fs.chmod"), [(7, mode) for mode in MODES]),
     "fchmodat": (with_mode(2, "fs.chmod"), [(7, 7, mode) for mode in MODES]),
     "fchmodat2": (with_mode(2, "fs.chmod"), [(7, 7, mode, 0) for mode in MODES]),
-    "fcntl": (of_fcntl, list(product([3], with_garbage([*range(20), *range(1020, 1045)]), BOUNDARIES))),
+    "fcntl": (of_fcntl, list(product([3], with_garbage([*range(20), *range(34, 41), *range(1020, 1045)]), BOUNDARIES))),
     "socket": (of_socket, list(product(FAMILIES, KINDS, PROTOCOLS))),
     "socketpair": (of_socketpair, [(family,) for family in with_garbage(range(50))]),
     "sendto": (of_sendto, [(3, 9, 1, flags, address, 16) for flags in MSG_FLAGS for address in BOUNDARIES]),
@@ -279,6 +293,7 @@ RULES: dict[str, tuple[Oracle, Arguments]] = {
     "sched_setattr": (on_itself, [(pid,) for pid in PIDS]),
     "setpriority": (of_setpriority, list(product(BOUNDARIES, PIDS))),
     "ioprio_set": (of_ioprio_set, list(product(BOUNDARIES, PIDS))),
+    "memfd_create": (of_memfd_create, [(7, flags) for flags in with_garbage([*range(64), 0x100, 2**31])]),
     "get_robust_list": (only_itself, [(pid,) for pid in PIDS]),
     "ioctl": (of_ioctl, [(0, command) for command in COMMANDS]),
 }
@@ -291,7 +306,7 @@ def combinations_for_open() -> Iterator[frozenset[str]]:
 
 
 OTHER_SETS = [(), ("network",), ("process",), ("fs.chmod",), ("fs.chmod", "process"), ("network", "fs.rm"), tuple(TRIGGERS)]
-OTHER_SETS += [("setid",), ("setid", "fs.chmod"), ("setid", "fs.write"), ("setid", "fs.truncate"), ("setid", "fs.stat")]
+OTHER_SETS += [("noexec",), ("setid",), ("setid", "fs.chmod"), ("setid", "fs.write"), ("setid", "fs.truncate"), ("setid", "fs.stat")]
 PROGRAMS = {notified: filter_program(notified) for notified in map(frozenset, OTHER_SETS)}
 OPEN_PROGRAMS = PROGRAMS | {notified: filter_program(notified) for notified in combinations_for_open()}
 

@@ -46,7 +46,8 @@ INSPECTING = {"fs.*", "fs.read", "fs.readdir", "fs.stat", "fs.readlink"}
             {"process", *INSPECTING},
         ),
         ({"network": "allow", "childProcess": "deny"}, {"childProcess"}),
-        ({"network": "allow", "env": "deny", "binding": "deny"}, set()),
+        ({"network": "allow", "env": "deny", "binding": "deny"}, {"env"}),
+        ({"network": "allow", "process": {"default": "allow", "rules": [{"mode": "allow", "patterns": ["ptrace:4"]}]}}, {"process"}),
         (
             {
                 "network": "allow",

@@ -91,7 +91,7 @@ def _tree(vm: VM) -> dict[str, Entry]:
         entries = tree_of(vm, path)
         # A link is not looked through, wherever it leads.
         found |= entries if entries[path].kind == "d" else {path: entries[path]}
-    return {path: entry._replace(modified_ns=0) for path, entry in found.items()}
+    return {path: entry.without_times() for path, entry in found.items()}
 
 
 def _of_scenario(refusals: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:

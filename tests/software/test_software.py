@@ -140,5 +140,5 @@ def _below(top: Path, tree: dict[str, Entry], varying: tuple[str, ...]) -> dict[
         if name == "." or any(fnmatch.fnmatchcase(path, glob) for glob in varying):
             continue
         # How many links a directory has is the filesystem's own affair.
-        found[name] = entry._replace(modified_ns=0, links=0 if entry.kind == "d" else entry.links)
+        found[name] = entry.without_times()._replace(links=0 if entry.kind == "d" else entry.links)
     return found

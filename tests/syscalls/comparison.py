@@ -50,6 +50,12 @@ class Raw(NamedTuple):
     content: bytes
 
 
+class Words(NamedTuple):
+    """64-bit words in memory: a structure of numbers and addresses."""
+
+    words: tuple[object, ...]
+
+
 class Out(NamedTuple):
     """A buffer for the call to fill."""
 
@@ -83,6 +89,8 @@ def _encoded(argument: object) -> object:
             return {"path": step}
         case Raw(content):
             return {"raw": content.hex()}
+        case Words(words):
+            return {"words": [_encoded(word) for word in words]}
         case Out(size):
             return {"out": size}
         case Bad():

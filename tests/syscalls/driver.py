@@ -7,7 +7,9 @@ library of any Python 3 and knows nothing of callgate. In, as JSON: {"top", "fre
 A step is [call, argument, ...]. An argument is a number, null, or text (a path; "{top}" in it is the case's own directory), or
   {"fd": N}      the descriptor that step N of the case gave          {"raw": HEX}   bytes
   {"out": SIZE}  a buffer whose content is part of the answer         {"bad": 1}     an address where nothing is mapped
-  {"path": N}    /proc/self/fd/ and the number of that descriptor
+  {"path": N}    /proc/self/fd/ and the number of that descriptor    {"words": [ARGUMENT, ...]}   64-bit words in memory
+
+Beside system calls a step may be "times" or "attributes" of a path: what utimes and setxattr change, and stat does not show.
 """
 
 from __future__ import annotations
@@ -24,17 +26,26 @@ from contextlib import suppress
 from typing import Any
 
 NUMBERS = {
-    "read": 0, "write": 1, "open": 2, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "access": 21, "truncate": 76,
-    "ftruncate": 77, "getdents": 78, "chdir": 80, "fchdir": 81, "rename": 82, "mkdir": 83, "rmdir": 84, "creat": 85, "link": 86,
-    "unlink": 87, "symlink": 88, "readlink": 89, "chmod": 90, "fchmod": 91, "umask": 95, "mknod": 133, "statfs": 137,
-    "getdents64": 217, "openat": 257, "mkdirat": 258, "mknodat": 259, "newfstatat": 262, "unlinkat": 263, "renameat": 264,
-    "linkat": 265, "symlinkat": 266, "readlinkat": 267, "fchmodat": 268, "faccessat": 269, "renameat2": 316, "statx": 332,
-    "openat2": 437, "faccessat2": 439, "fchmodat2": 452,
+    "read": 0, "write": 1, "open": 2, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "ioctl": 16, "access": 21, "sendfile": 40,
+    "truncate": 76, "ftruncate": 77, "getdents": 78, "chdir": 80, "fchdir": 81, "rename": 82, "mkdir": 83, "rmdir": 84,
+    "creat": 85, "link": 86, "unlink": 87, "symlink": 88, "readlink": 89, "chmod": 90, "fchmod": 91, "chown": 92, "fchown": 93,
+    "lchown": 94, "umask": 95, "utime": 132, "mknod": 133, "statfs": 137, "fstatfs": 138, "pivot_root": 155, "chroot": 161,
+    "mount": 165, "umount2": 166, "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "getxattr": 191, "lgetxattr": 192,
+    "fgetxattr": 193, "listxattr": 194, "llistxattr": 195, "flistxattr": 196, "removexattr": 197, "lremovexattr": 198,
+    "fremovexattr": 199, "getdents64": 217, "utimes": 235, "inotify_add_watch": 254, "openat": 257, "mkdirat": 258,
+    "mknodat": 259, "fchownat": 260, "futimesat": 261, "newfstatat": 262, "unlinkat": 263, "renameat": 264, "linkat": 265,
+    "symlinkat": 266, "readlinkat": 267, "fchmodat": 268, "faccessat": 269, "utimensat": 280, "fallocate": 285,
+    "inotify_init1": 294, "prlimit64": 302, "name_to_handle_at": 303, "renameat2": 316, "copy_file_range": 326, "statx": 332,
+    "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433, "openat2": 437,
+    "faccessat2": 439, "mount_setattr": 442, "fchmodat2": 452, "setxattrat": 463, "getxattrat": 464, "listxattrat": 465,
+    "removexattrat": 466, "open_tree_attr": 467, "file_getattr": 468, "file_setattr": 469,
 }  # fmt: skip
 OPENING = ("open", "creat", "openat", "openat2")
+LONG_AGO = 10**9 + 10**6  # seconds; what utimes set is below, what happens now above
 CHAIN = 42  # symbolic links each leading to the one before: c39 is resolved with 40 of them, c40 with 41
 UNSEEN_FLAGS = 0o100000 | os.O_NOFOLLOW  # O_LARGEFILE, which libraries add, and a flag without effect once the file is open
 UNMAPPED = 4096
+WORD = 2**64 - 1
 
 DIRECTORIES = {"dir": 0o755, "dir/sub": 0o755, "empty-dir": 0o755, "closed": 0o755, "sticky": 0o1777}
 FILES = {"file": 0o644, "dir/inner": 0o644, "read-only": 0o444, "write-only": 0o222, "program": 0o755, "closed/hidden": 0o644}
@@ -139,6 +150,9 @@ class Case:
         return answers
 
     def step(self, name: str, *arguments: Any) -> object:
+        if name in ("times", "attributes"):
+            self.results.append(0)
+            return getattr(self, name)(arguments[0].replace("{top}", self.top))
         words = [self.word(argument) for argument in arguments]
         ctypes.set_errno(0)
         result: int = libc.syscall(ctypes.c_long(NUMBERS[name]), *(ctypes.c_long(word) for word, _ in words))
@@ -166,6 +180,8 @@ class Case:
             content = b"/proc/self/fd/%d\0" % self.results[argument["path"]]
         elif "raw" in argument:
             content = bytes.fromhex(argument["raw"])
+        elif "words" in argument:
+            content = struct.pack(f"<{len(argument['words'])}Q", *(self.word(one)[0] & WORD for one in argument["words"]))
         elif "out" in argument:
             content = bytes(argument["out"])
         else:
@@ -173,6 +189,15 @@ class Case:
         buffer = ctypes.create_string_buffer(content, len(content) or 1)
         self.kept.append(buffer)
         return ctypes.addressof(buffer), buffer if isinstance(argument, dict) and "out" in argument else None
+
+    def times(self, path: str) -> list[object]:
+        """Access and change of content, in nanoseconds, or "now"."""
+        status = os.lstat(path)
+        return [time if time < LONG_AGO * 10**9 else "now" for time in (status.st_atime_ns, status.st_mtime_ns)]
+
+    def attributes(self, path: str) -> dict[str, str]:
+        names = os.listxattr(path, follow_symlinks=False)
+        return {name: os.getxattr(path, name, follow_symlinks=False).hex() for name in names if name.startswith("user.")}
 
     def decoded(self, name: str, result: int, shown: bytes) -> object:
         if name in ("stat", "fstat", "lstat", "newfstatat"):
@@ -184,8 +209,13 @@ class Case:
             return {"mask": mask & 0x7FF, **self.status(mode, links, uid, gid, size, inode)}
         if name.startswith("getdents"):
             return names_in(shown[:result], 19 if name == "getdents64" else 18)
-        if name == "statfs":
+        if name in ("statfs", "fstatfs"):
             return "filled" if any(shown) else "empty"
+        if name.endswith("listxattr") or name == "listxattrat":
+            names = shown[:result].split(b"\0")
+            return sorted(one.decode() for one in names if one.startswith(b"user."))
+        if name == "file_getattr":
+            return shown.hex()
         return [shown[:result].replace(self.top.encode(), b"{top}").decode("latin-1"), any(shown[result:])]
 
     def status(self, mode: int, links: int, uid: int, gid: int, size: int, inode: int) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from errno import EACCES, EBADF, ENOENT
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -101,3 +102,26 @@ def test_without_the_right_to_read_there_is_no_stand_in(vm_factory: Callable[...
     ]
     vm = vm_factory(permissions={"fs": {"default": "allow", "rules": rules}}, files=probe.files | SECRET)
     assert results(probe.in_vm(vm, again(flags))) == [-EACCES, -ENOENT, -EBADF]
+
+
+ON_OPEN_FILES = [
+    call("fchmod", 3, 0o600),
+    call("fchown", 3, 0xFFFF_FFFF, 0xFFFF_FFFF),
+    call("ftruncate", 3, 0),
+    call("fsetxattr", 3, "user.x", Raw(b"v"), 1, 0),
+    call("fgetxattr", 3, "user.x", 0, 0),
+    call("flistxattr", 3, 0, 0),
+    call("fremovexattr", 3, "user.x"),
+    call("utimensat", 3, 0, 0, 0),
+    call("futimesat", 3, 0, 0),
+    call("read", 3, Raw(bytes(6)), 6),
+]
+
+
+def test_it_is_no_open_file_to_calls_that_want_one(vm_factory: Callable[..., VM], probe: Probe, host_dir: Path) -> None:
+    """Under a policy that leaves O_PATH to the kernel, because it has nothing to say about stat."""
+    (host_dir / "secret").write_bytes(b"secret")
+    on_host = probe.on_host([call("openat", AT_FDCWD, str(host_dir / "secret"), PATH), *ON_OPEN_FILES], cwd=host_dir)
+    assert results(on_host) == [3] + [-EBADF] * len(ON_OPEN_FILES)
+    vm = vm_factory(permissions=deny("/elsewhere", operations=["read", "write", "chmod", "truncate"]), files=probe.files | SECRET)
+    assert results(probe.in_vm(vm, [call("openat", AT_FDCWD, "/w/secret", PATH), *ON_OPEN_FILES])) == results(on_host)

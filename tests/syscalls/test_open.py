@@ -118,6 +118,7 @@ CREATING: dict[str, Case] = {
     "a new file with set-id bits": case(("umask", 0), ("open", "new", W | CREAT, 0o6777), judged_as="write"),
     "creat": case(("creat", "new", 0o640), judged_as="write"),
     "creat of a file that is there": case(("creat", "file", 0o640), judged_as="truncate"),
+    "creat of a directory": case(("creat", "dir", 0o640)),
     "creating what is there": case(("open", "file", W | CREAT, 0o600), judged_as="write"),
     "creating what is there, only reading": case(("open", "file", R | CREAT, 0o600), judged_as="read"),
     "creating and truncating what is there": case(("open", "file", W | CREAT | TRUNC, 0o600), judged_as="truncate"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from errno import EACCES, EINVAL, EPERM
 
 from ..decision import ALLOW, NOTIFY, Decision, Errno, Word, bits, switch
-from ..row import SETID
+from ..row import ANY_FS, SETID
 
 O_WRONLY, O_RDWR, O_ACCMODE = 0o1, 0o2, 0o3
 O_CREAT, O_TRUNC, O_DIRECTORY = 0o100, 0o1000, 0o200000
 O_PATH, O_TMPFILE_BIT = 0o10000000, 0o20000000  # O_TMPFILE itself also holds O_DIRECTORY
 S_ISUID, S_ISGID = 0o4000, 0o2000
 
+F_OFD_SETLK, F_OFD_SETLKW = 37, 38
 F_SETOWN, F_SETOWN_EX, F_SETLEASE, F_SETDELEG = 8, 15, 1024, 1040
 
 
@@ -71,7 +72,8 @@ class OpenFlags:
 
 class DescriptorControl:
     """Leases (F_SETLEASE, F_SETDELEG) are EINVAL; when process is judged, naming another receiver for SIGIO (F_SETOWN,
-    F_SETOWN_EX) is EACCES. Everything else passes.
+    F_SETOWN_EX) is EACCES; when any fs operation is judged, locks of an open file (F_OFD_SETLK, F_OFD_SETLKW) are notified, like
+    flock. Everything else passes.
 
     SIGIO kills a process that does not expect it, and F_SETSIG can make it any signal: it is a way to send signals. A lease
     makes whoever opens the file wait for the holder: the supervisor, or on a writable mount any process of the host.
@@ -83,6 +85,8 @@ class DescriptorControl:
 
     def decide(self, notified: frozenset[str]) -> Decision:
         cases: dict[int, Decision] = dict.fromkeys((F_SETLEASE, F_SETDELEG), Errno(EINVAL))  # as without leases
+        if ANY_FS in notified:
+            cases[F_OFD_SETLK] = cases[F_OFD_SETLKW] = NOTIFY
         if "process" in notified:
             cases[F_SETOWN] = switch(self.argument, {0: ALLOW}, Errno(EACCES))  # 0 takes the owner away
             cases[F_SETOWN_EX] = Errno(EACCES)  # its argument is in memory

@@ -111,23 +111,27 @@ class GuestFilter:
         )
 
 
+INIT = 1  # the VM's own first process, which has the guests' user id: the kernel would let them limit it
+
+
 class OnItself:
-    """On the caller itself (pid 0) it passes; on a named process it is notified when process is judged, and passes when it is
-    not.
+    """On the caller itself (pid 0) it passes, on pid 1 it is EPERM; on another named process it is notified when process is
+    judged, and passes when it is not.
 
     A pid is an int, so the low half decides. The caller's own pid counts as named: the supervisor knows it, the filter does not.
+    Pid 1 is the VM's own: a processor limit, say, would end it, and with it the VM.
     """
 
     def __init__(self, pid: int) -> None:
         self.pid = Word(pid)
 
     def decide(self, notified: frozenset[str]) -> Decision:
-        return switch(self.pid, {0: ALLOW}, NOTIFY if "process" in notified else ALLOW)
+        return switch(self.pid, {0: ALLOW, INIT: Errno(EPERM)}, NOTIFY if "process" in notified else ALLOW)
 
 
 class PriorityOf:
-    """On the caller itself (the kind that means a process, number 0) it passes; on anything else it is notified when process is
-    judged, and passes when it is not.
+    """On the caller itself (the kind that means a process, number 0) it passes, on process 1 it is EPERM; on anything else it
+    is notified when process is judged, and passes when it is not.
     """
 
     def __init__(self, kind: int, who: int, one_process: int) -> None:
@@ -137,7 +141,8 @@ class PriorityOf:
 
     def decide(self, notified: frozenset[str]) -> Decision:
         other = NOTIFY if "process" in notified else ALLOW
-        return switch(self.kind, {self.one_process: switch(self.who, {0: ALLOW}, other)}, other)
+        process = switch(self.who, {0: ALLOW, INIT: Errno(EPERM)}, other)
+        return switch(self.kind, {self.one_process: process}, other)
 
 
 class OnlyItself:

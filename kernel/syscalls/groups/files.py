@@ -21,6 +21,7 @@ MODE = ("fs.chmod",)
 NEW_NAME = "a new name may change what any operation on it is allowed"
 WRITE_ONLY = "a descriptor that is open for writing only is enough"
 READ_ONLY = "works on a descriptor that is only open for reading"
+HANDED_OVER = "waits until the supervisor has let go of every file that it opened for a guest"
 NO_SETID_BITS = "the kernel takes no set-user-ID or set-group-ID bit from its mode"
 NO_DEVICES = "devices need a capability that no guest has"
 MOUNT_API = "part of it works without a capability, and past the judged paths"
@@ -44,8 +45,8 @@ ROWS = (
     Syscall(32, "dup"),
     Syscall(33, "dup2"),
     Syscall(40, "sendfile"),
-    Syscall(72, "fcntl", otherwise=DescriptorControl(command=1, argument=2), why="some commands send signals or stall others"),
-    Syscall(73, "flock"),
+    Syscall(72, "fcntl", ("fs.*",), "fs_lock", DescriptorControl(command=1, argument=2), "some commands signal or stall others"),
+    Syscall(73, "flock", ("fs.*",), "fs_lock", why=HANDED_OVER),
     Syscall(74, "fsync"),
     Syscall(75, "fdatasync"),
     Syscall(76, "truncate", ("fs.truncate",), "fs_truncate"),
@@ -67,7 +68,7 @@ ROWS = (
     Syscall(92, "chown", ("fs.write",), "fs_chown"),
     Syscall(93, "fchown", ("fs.write",), "fs_fchown", why=READ_ONLY),
     Syscall(94, "lchown", ("fs.write",), "fs_chown"),
-    Syscall(95, "umask"),
+    Syscall(95, "umask", ("fs.*",), "fs_umask", why="the supervisor gives new files the modes that their maker's umask leaves"),
     Syscall(132, "utime", ("fs.write",), "fs_utimes"),
     Syscall(133, "mknod", MAKING, "fs_mknod", FileMode(mode=1, judged=MAKING), why=NO_DEVICES),
     Syscall(134, "uselib", otherwise=Errno(ENOSYS), why="obsolete"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from errno import EACCES, ENOSYS, EPERM
 
+from ..arguments.memory import MemoryFile
 from ..decision import Errno
 from ..row import Syscall
 
@@ -52,7 +53,14 @@ ROWS = (
     Syscall(245, "mq_getsetattr", otherwise=Errno(EACCES), why=MESSAGE_QUEUE),
     Syscall(256, "migrate_pages", otherwise=Errno(EPERM), why=PLACEMENT),
     Syscall(279, "move_pages", otherwise=Errno(EPERM), why=PLACEMENT),
-    Syscall(319, "memfd_create", why="running one is judged as childProcess when it is executed"),
+    Syscall(
+        319,
+        "memfd_create",
+        ("noexec",),
+        "memory_file",
+        MemoryFile(flags=1),
+        why="running one is judged as childProcess when it is executed",
+    ),
     Syscall(323, "userfaultfd", otherwise=Errno(ENOSYS), why="lets a guest hold up whoever reads its memory"),
     Syscall(325, "mlock2"),
     Syscall(329, "pkey_mprotect"),

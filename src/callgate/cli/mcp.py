@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import argparse
 import base64
-import os
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from callgate.cli.messages import complain
-from callgate.cli.policy import load_permissions, policy_warnings_as_lines
+from callgate.cli.messages import UsageError, complain
 from callgate.guest.result import Timeout
 from callgate.scopes.errors import Unsupported
 
@@ -32,23 +29,16 @@ def mcp(arguments: argparse.Namespace) -> int:
         import mcp.server  # noqa: F401 - whether it is there
     except ImportError:
         raise Unsupported("this command needs the package mcp, which is not installed: pip install 'callgate[mcp]'") from None
-    from callgate.cli.run import allow_hosts, mounts_of, variables_of
-    from callgate.vm import VM
+    from callgate.cli.run import vm_of
 
-    permissions = load_permissions(arguments.policy) if arguments.policy is not None else {}
-    allow_hosts(permissions, arguments.allow_host)
-    with policy_warnings_as_lines():
-        vm = VM(
-            permissions, mounts=mounts_of(arguments.mount), env=variables_of(arguments.env), cwd=arguments.cwd,
-            guest=arguments.guest, engine=arguments.engine,
-        )  # fmt: skip
-    with vm:
+    if arguments.policy == "-":
+        raise UsageError("--policy -: standard input is the client's; name a file")
+    with vm_of(arguments) as vm:
         # Once the client is gone nobody reads the answer to what still runs; ending the VM ends that as well.
         with suppress(KeyboardInterrupt):
             make_server(vm).run("stdio")
         for line in {denial.message: None for denial in vm.denials}:
             complain(f"refused: {line}")
-    sys.stdout = None  # nothing may follow the protocol on it
     return 0
 
 

@@ -82,8 +82,11 @@ def test_socket_options(compile_c: Callable[..., Path]) -> None:
 
 
 def test_open_and_fcntl_constants(compile_c: Callable[..., Path]) -> None:
-    names = ("O_WRONLY", "O_RDWR", "O_ACCMODE", "O_CREAT", "O_TRUNC", "O_DIRECTORY", "O_PATH", "F_SETOWN", "F_SETOWN_EX")
-    stated = {name: getattr(files, name) for name in (*names, "F_SETLEASE", "F_SETDELEG", "S_ISUID", "S_ISGID")}
+    names = ("O_WRONLY", "O_RDWR", "O_ACCMODE", "O_CREAT", "O_TRUNC", "O_DIRECTORY", "O_PATH", "F_OFD_SETLK", "F_OFD_SETLKW")
+    stated = {
+        name: getattr(files, name)
+        for name in (*names, "F_SETOWN", "F_SETOWN_EX", "F_SETLEASE", "F_SETDELEG", "S_ISUID", "S_ISGID")
+    }
     assert_as_in_headers(stated | {"O_TMPFILE": files.O_TMPFILE_BIT | files.O_DIRECTORY}, compile_c)
 
 

@@ -21,8 +21,8 @@ SYSTEM_HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 HANDLERS = """
     fs_open fs_stat fs_access fs_readlink fs_mkdir fs_unlink fs_rename fs_symlink fs_link fs_chmod fs_fchmod fs_truncate
     fs_ftruncate fs_chdir fs_statfs fs_utimes fs_chown fs_fchown fs_mknod fs_xattr fs_fxattr fs_attributes fs_watch fs_handle
-    fs_mount exec_program net_socket net_connect net_bind net_listen net_sendto net_sendmsg net_setsockopt
-    process_signal process_act
+    fs_mount fs_lock fs_umask exec_program net_socket net_connect net_bind net_listen net_sendto net_sendmsg net_setsockopt
+    process_signal process_act process_trace memory_file
 """
 
 # A signal that comes before the supervisor has taken a notification ends the call with EINTR, whatever the call.
@@ -56,10 +56,10 @@ def test_numbers_are_those_of_the_system_header() -> None:
     }
 
 
-def test_triggers_are_the_operations_of_the_fs_scope_the_other_enforced_scopes_and_setid() -> None:
+def test_triggers_are_the_operations_of_the_fs_scope_the_other_enforced_scopes_setid_and_noexec() -> None:
     assert tuple(f"fs.{operation}" for operation in OPERATIONS["fs"]) == FS_TRIGGERS
-    assert set(OPERATIONS) >= {"network", "childProcess", "process"}
-    assert {*FS_TRIGGERS, ANY_FS, "network", "childProcess", "process", "setid"} == TRIGGERS
+    assert set(OPERATIONS) >= {"network", "childProcess", "process", "env"}
+    assert {*FS_TRIGGERS, ANY_FS, "network", "childProcess", "process", "env", "setid", "noexec"} == TRIGGERS
 
 
 def test_a_handler_is_named_exactly_where_something_is_judged() -> None:
@@ -115,7 +115,7 @@ def test_any_fs_trigger_stands_for_fs_as_a_whole() -> None:
     assert complete_triggers(frozenset({"fs.*"})) == {"fs.*"}
 
 
-@pytest.mark.parametrize("name", ["fs", "fs.execute", "env", "Network", "network.http", ""])
+@pytest.mark.parametrize("name", ["fs", "fs.execute", "env.read", "Network", "network.http", ""])
 def test_a_name_that_is_no_trigger_is_an_error(name: str) -> None:
     with pytest.raises(ValueError, match="unknown triggers"):
         complete_triggers(frozenset({"network", name}))
@@ -138,7 +138,7 @@ CONTRACT = {
     """,
     ("fs.create_dir",): "mkdir mkdirat",
     ("fs.rm",): "unlink unlinkat rmdir",
-    ("fs.*",): "rename renameat renameat2 link linkat",
+    ("fs.*",): "rename renameat renameat2 link linkat flock fcntl umask",
     ("fs.symlink",): "symlink symlinkat",
     ("fs.readlink",): "readlink readlinkat",
     ("fs.chmod",): "chmod fchmod fchmodat fchmodat2",
@@ -147,11 +147,12 @@ CONTRACT = {
     """,
     ("network", "fs.*"): "connect bind sendto sendmsg sendmmsg",
     ("network",): "socket listen setsockopt",
-    ("childProcess",): "execve execveat",
+    ("childProcess", "env"): "execve execveat",
+    ("noexec",): "memfd_create",
     ("process",): """
         kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal setpriority ioprio_set sched_setaffinity
         sched_setscheduler sched_setparam sched_setattr prlimit64 ptrace process_vm_readv process_vm_writev pidfd_getfd kcmp
-        process_madvise setpgid setsid pidfd_open
+        setpgid setsid pidfd_open
     """,
 }
 
@@ -175,7 +176,7 @@ def test_calls_that_programs_fall_back_from_fail_with_enosys(name: str) -> None:
         assert by_name[name].decide(notified) == Outcome("errno", 38)
 
 
-@pytest.mark.parametrize("name", ["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise"])
+@pytest.mark.parametrize("name", ["ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp"])
 def test_acting_with_the_rights_of_another_process_is_never_simply_allowed(name: str) -> None:
     assert by_name[name].decide(frozenset()) == Outcome("errno", 1)
     assert by_name[name].decide(frozenset({"process"})) == NOTIFY

@@ -1,0 +1,84 @@
+/* Verdicts of the process scope: on one process by its number, and on several one by one. */
+#define _GNU_SOURCE
+#include "actions.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROUNDS_MAX 16 /* looks for processes that were made meanwhile, which the kernel's own call would not have missed */
+
+/* A refusal is recorded, and not answered. */
+static bool judge(struct cg_call *call, const char *action, long process) {
+    char subject[64];
+    int32_t rule = CG_RULE_DEFAULT;
+    const int n = snprintf(subject, sizeof subject, "%s:%ld", action, process);
+    if (cg_policy_decide(call->vm->launch.policy, CG_SCOPE_PROCESS, 0, subject, (size_t)n, &rule) == 1) return true;
+    cg_record(call, CG_SCOPE_PROCESS, 0, rule, subject, (size_t)n, NULL, "");
+    return false;
+}
+
+bool cg_may_act(struct cg_call *call, const struct cg_caller *who, const char *action, long number) {
+    const long process = cg_process_of(call->vm, number);
+    /* A thread's number as well as its process's: should the thread end meanwhile, its number may come to be another process's. */
+    if (process == who->inner_tgid || (judge(call, action, process) && (process == number || judge(call, action, number)))) return true;
+    cg_answer_error(call, EACCES);
+    return false;
+}
+
+/* Leaders are the children of init. So is what a killed leader left, until it is killed too. */
+bool cg_is_leader_number(struct cg_vm *vm, long number) {
+    char path[64], text[1024];
+    long parent = 0;
+    snprintf(path, sizeof path, "proc/%ld/status", number);
+    int fd = openat(vm->root.top, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *line = strstr(text, "\nPPid:"); /* a newline in the program's name is shown as \\n */
+    if (line) parent = strtol(line + 6, NULL, 10);
+    return parent == 1;
+}
+
+int cg_may_act_on_any(struct cg_call *call, const char *action) {
+    char prefix[32];
+    const int n = snprintf(prefix, sizeof prefix, "%s:", action);
+    return cg_policy_constant_below(call->vm->launch.policy, CG_SCOPE_PROCESS, 0, prefix, (size_t)n);
+}
+
+static void act_on(struct cg_call *call, const struct cg_caller *who, const char *action, const struct cg_member *member,
+                   int (*act)(struct cg_call *, const struct cg_member *), struct cg_outcome *outcome) {
+    if (member->pid != who->tgid && !judge(call, action, member->inner)) {
+        outcome->refused++;
+        return;
+    }
+    const int error = act(call, member);
+    if (error == 0) outcome->done++;
+    else if (error != ESRCH) outcome->error = error; /* ESRCH: it has ended meanwhile */
+}
+
+struct cg_outcome cg_act_on_each(struct cg_call *call, const struct cg_caller *who, const char *action, struct cg_selection which,
+                                 int (*act)(struct cg_call *, const struct cg_member *)) {
+    struct cg_outcome outcome = {0, 0, 0};
+    struct cg_members members = {0};
+    size_t looked_at = 0;
+    for (int round = 0; round < ROUNDS_MAX && cg_still_waiting(call); round++) {
+        const int added = cg_members_add(call->vm, &members);
+        if (added < 0) outcome.error = ENOMEM;
+        if (added <= 0) break;
+        for (; looked_at < members.count; looked_at++) {
+            const struct cg_member *member = &members.list[looked_at];
+            if (member->pid == who->tgid || (!which.everybody && member->inner_group != which.group)) continue;
+            act_on(call, who, action, member, act, &outcome);
+        }
+    }
+    cg_members_release(&members);
+    const struct cg_member itself = {who->tgid, who->inner_tgid, who->inner_group};
+    if (which.itself) act_on(call, who, action, &itself, act, &outcome);
+    /* Nobody there: for whom nothing may be done to anybody that is no different from a refusal. */
+    if (outcome.done == 0 && outcome.refused == 0 && outcome.error == 0 && cg_may_act_on_any(call, action) == 0) outcome.refused = !judge(call, action, which.group);
+    return outcome;
+}
