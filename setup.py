@@ -1,4 +1,4 @@
-"""The build steps that pyproject.toml cannot express: the cffi module, and the programs beside it: supervisor, guests' command."""
+"""The build steps that pyproject.toml cannot express: the cffi module, the supervisor, the guests' command."""
 
 import importlib.util
 from pathlib import Path

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Generator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from callgate.bindings.failure import TIMEOUT, Failure, raised
@@ -26,8 +27,8 @@ class Call:
     """One call. `run` is called in a worker; `abandon` from anywhere."""
 
     __slots__ = (
-        "_arguments", "_future", "_keywords", "_owner", "_replies", "_running", "_stream", "binding", "caller", "deadline", "number",
-        "over", "reserved",
+        "_arguments", "_future", "_keywords", "_owner", "_replies", "_running", "_stream", "binding", "caller", "deadline",
+        "number", "over", "reserved",
     )  # fmt: skip
 
     def __init__(
@@ -63,7 +64,7 @@ class Call:
 
     def run(self) -> None:
         """Run the function, or a turn of its generator, and reply."""
-        if self.over:
+        if self.is_over():
             self._close_stream()
             return
         self._running = True
@@ -76,11 +77,15 @@ class Call:
             self._fail(raised(error))
         finally:
             self._running = False
-            if self.over:
+            if self.is_over():
                 self._close_stream()
 
+    def is_over(self) -> bool:
+        """Whether the last reply is on its way, or nobody waits for it. Another thread may change that at any time."""
+        return self.over
+
     def abandon(self, failure: Failure | None) -> None:
-        """Stop waiting for the function: reply with *failure* (None: nobody is there to hear it), and cancel what can be cancelled."""
+        """Stop waiting for the function and cancel what can be. *failure* is the reply; None: nobody is left to hear it."""
         if not self._owner.settle(self):
             return
         if failure is not None:
@@ -138,7 +143,7 @@ class Call:
         self.extend()
         try:
             for value in stream:
-                if self.over:
+                if self.is_over():
                     return
                 self._send_item(value)
                 if self.caller.is_full():
@@ -157,20 +162,18 @@ class Call:
     def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
-            try:
+            with suppress(BaseException):  # an abandoned call has nobody to tell
                 stream.close()
-            except BaseException:  # noqa: BLE001, S110 - an abandoned call has nobody to tell
-                pass
 
     # -- async functions ---------------------------------------------------------------------------------------------------
 
     def _run_async(self, coroutine: Any) -> None:
-        if self.over:
+        if self.is_over():
             coroutine.close()
             return
         future = self._owner.event_loop().submit(coroutine)
         self._future = future
-        if self.over:  # abandoned meanwhile
+        if self.is_over():  # abandoned meanwhile
             future.cancel()
 
     async def _async_result(self, awaitable: Awaitable[Any]) -> None:
@@ -184,21 +187,27 @@ class Call:
         except BaseException as error:  # noqa: BLE001 - as in `run`; and a SystemExit would end the loop
             self._fail(raised(error))
 
+    async def _drained(self) -> None:
+        """Wait until the reader has caught up."""
+        import asyncio
+
+        drained = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self.caller.when_drained(lambda: loop.call_soon_threadsafe(drained.set))
+        await drained.wait()
+
     async def _async_stream(self, stream: AsyncGenerator[Any, None]) -> None:
         import asyncio
 
         try:
             self.extend()
             async for value in stream:
-                if self.over:
+                if self.is_over():
                     break
                 self._send_item(value)
                 if self.caller.is_full():
                     self.deadline = math.inf
-                    drained = asyncio.Event()
-                    loop = asyncio.get_running_loop()
-                    self.caller.when_drained(lambda: loop.call_soon_threadsafe(drained.set))
-                    await drained.wait()
+                    await self._drained()
                     self.extend()
             else:
                 self._end_stream()

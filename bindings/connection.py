@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from callgate.bindings.loop import Loop
     from callgate.bindings.service import HostService
 
-#: Bytes read at once: little for the requests that most are, because the buffer is made anew each time, and much within long ones.
+#: Bytes read at once: little for the requests that most are, because the buffer is made anew each time; much in long ones.
 _CHUNK, _LONG_CHUNK = 1 << 13, 1 << 18
 _INT: Final = struct.calcsize("i")
 _ANCILLARY: Final = socket.CMSG_SPACE(3 * _INT)  # struct ucred: pid, uid, gid
@@ -59,7 +59,7 @@ class Connection:
         self.calls: dict[int, Call] = {}  # guarded by the service
         self._out: deque[memoryview] = deque()
         self._out_bytes = 0
-        self._drained: list[Callable[[], None]] = []
+        self._drained: list[Callable[[], object]] = []
         # Blocking, for `linger`: whoever must not wait says so with each call.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LINGER)
         loop.watch(self._fd, _READABLE | select.EPOLLONESHOT, self._on_event)
@@ -92,7 +92,7 @@ class Connection:
         """Whether the reader is behind by more than is kept for it."""
         return self._out_bytes > FULL
 
-    def when_drained(self, callback: Callable[[], None]) -> None:
+    def when_drained(self, callback: Callable[[], object]) -> None:
         """Call *callback* once the reader has caught up; at once if it has, or if it is gone."""
         with self._lock:
             if not self.closed and self.is_full():
@@ -148,7 +148,7 @@ class Connection:
         return self._ended or len(self.calls) >= CALLS_MOST - 1
 
     def _on_event(self, mask: int) -> None:
-        drained: list[Callable[[], None]] = []
+        drained: list[Callable[[], object]] = []
         with self._lock:
             if self.closed:
                 return
@@ -200,7 +200,9 @@ class Connection:
         sender = 0
         trouble: FrameError | None = None
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(_LONG_CHUNK if self._decoder.wanted > SMALL else _CHUNK, _ANCILLARY, flags)
+            data, ancillary, _, _ = self._socket.recvmsg(
+                _LONG_CHUNK if self._decoder.wanted > SMALL else _CHUNK, _ANCILLARY, flags
+            )
         except BlockingIOError:
             pass
         except OSError:

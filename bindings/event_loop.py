@@ -23,7 +23,7 @@ class EventLoop:
     @staticmethod
     def join() -> EventLoop:
         """The process's loop, started if there is none."""
-        global _current  # noqa: PLW0603 - one per process
+        global _current
         with _lock:
             loop = _current
             if loop is None:
@@ -34,7 +34,7 @@ class EventLoop:
 
     def leave(self) -> None:
         """One user fewer; with the last the thread cancels what is left and ends."""
-        global _current  # noqa: PLW0603
+        global _current
         with _lock:
             self._users -= 1
             if self._users:
@@ -77,7 +77,7 @@ _current: EventLoop | None = None
 
 def _forget_after_fork() -> None:
     """The thread stayed with the parent."""
-    global _current, _lock  # noqa: PLW0603
+    global _current, _lock
     _current, _lock = None, threading.Lock()
 
 

@@ -43,10 +43,8 @@ def wrong_arguments(error: Mismatch) -> Failure:
 
 def raised(error: BaseException) -> Failure:
     """The failure for an exception of a host function's: its type and message, never where on the host it came from."""
-    if isinstance(error, OSError) and error.strerror:
-        text = str(error.strerror)  # without the file names that str(error) shows
-    else:
-        text = _message(error)
+    # An OSError's own words show file names besides.
+    text = str(error.strerror) if isinstance(error, OSError) and error.strerror else _message(error)
     for path in _host_paths(str(Path.cwd()) if _has_cwd() else ""):
         if path in text:
             text = text.replace(path, "<host>")

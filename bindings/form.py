@@ -25,14 +25,15 @@ class Form:
     check: Check
 
 
+# A bool is an int to Python, so it comes first.
+_NAMES = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object"))
+
+
 def json_type(value: Any) -> str:
     """The name that JSON Schema has for a value's type."""
     if value is None:
         return "null"
-    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array"), (dict, "object")):
-        if isinstance(value, kind):
-            return name
-    return type(value).__name__
+    return next((name for kind, name in _NAMES if isinstance(value, kind)), type(value).__name__)
 
 
 def mismatch(place: str, wanted: str, value: Any) -> Mismatch:

@@ -78,5 +78,5 @@ def _iterate(stream: AsyncGenerator[Any, None], timeout: float | None) -> Iterat
                 return
             yield _plain(value)
     finally:
-        loop.submit(stream.aclose()).result(timeout)  # type: ignore[arg-type]
+        loop.submit(stream.aclose()).result(timeout)
         loop.leave()

@@ -13,8 +13,7 @@ _Assertion = Callable[[Any, str], None]
 #: Keywords that say something about a value but refuse none.
 _NOTES = frozenset(
     ("title", "description", "default", "examples", "format", "deprecated", "readOnly", "writeOnly", "contentEncoding")
-    + ("contentMediaType", "$schema", "$id", "$comment", "$defs", "definitions")
-)
+) | frozenset(("contentMediaType", "$schema", "$id", "$comment", "$defs", "definitions"))
 
 _ARTICLES = {"array": "an array", "object": "an object", "integer": "an integer", "null": "null", "boolean": "true or false"}
 _TYPES = frozenset(("null", "boolean", "integer", "number", "string", "array", "object"))
@@ -155,7 +154,7 @@ class _Compiler:
             raise SchemaError(f"{place}: must be an array of schemas")
         return [self.compile(schema, f"{place}[{index}]") for index, schema in enumerate(schemas)]
 
-    def _make_allOf(self, schemas: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002, N802 - JSON Schema's spelling
+    def _make_allOf(self, schemas: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002 - JSON Schema's spelling
         parts = self._several(schemas, place)
 
         def check(value: Any, place: str) -> None:
@@ -164,10 +163,10 @@ class _Compiler:
 
         return check
 
-    def _make_anyOf(self, schemas: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002, N802
+    def _make_anyOf(self, schemas: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002
         return _matching(self._several(schemas, place), lambda count: count > 0)
 
-    def _make_oneOf(self, schemas: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002, N802
+    def _make_oneOf(self, schemas: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002
         return _matching(self._several(schemas, place), lambda count: count == 1)
 
     def _make_pattern(self, pattern: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002
@@ -177,19 +176,19 @@ class _Compiler:
             raise SchemaError(f"{place}: {error}") from None
         return _text(lambda value: search(value) is not None, f"must match {pattern!r}")
 
-    def _make_minLength(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002, N802
+    def _make_minLength(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002
         count = _count(limit, place)
         return _text(lambda value: len(value) >= count, f"must have at least {limit} characters")
 
-    def _make_maxLength(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002, N802
+    def _make_maxLength(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002
         count = _count(limit, place)
         return _text(lambda value: len(value) <= count, f"must have at most {limit} characters")
 
-    def _make_minItems(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002, N802
+    def _make_minItems(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002
         count = _count(limit, place)
         return _array(lambda value: len(value) >= count, f"must have at least {limit} items")
 
-    def _make_maxItems(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002, N802
+    def _make_maxItems(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002
         count = _count(limit, place)
         return _array(lambda value: len(value) <= count, f"must have at most {limit} items")
 
@@ -201,11 +200,11 @@ class _Compiler:
         bound = _bound(limit, place)
         return _numeric(lambda value: value <= bound, f"must be at most {limit}")
 
-    def _make_exclusiveMinimum(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002, N802
+    def _make_exclusiveMinimum(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002
         bound = _bound(limit, place)
         return _numeric(lambda value: value > bound, f"must be above {limit}")
 
-    def _make_exclusiveMaximum(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002, N802
+    def _make_exclusiveMaximum(self, limit: Any, place: str, outer: Any) -> _Assertion:  # noqa: ARG002
         bound = _bound(limit, place)
         return _numeric(lambda value: value < bound, f"must be below {limit}")
 

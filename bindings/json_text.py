@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable
-from json.encoder import c_make_encoder, encode_basestring
+from json import encoder
 from typing import Any, NoReturn
 
 #: How deep arrays and objects of a message may lie in each other; Python's own limit would depend on who calls.
@@ -74,16 +74,17 @@ def _refuse_constant(name: str) -> NoReturn:
 
 # json.dumps and json.loads make their machinery anew for each call with options, which costs more than a small message does.
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
-_SCAN: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once
+_SCAN: Callable[[str, int], tuple[Any, int]] = getattr(_DECODER, "scan_once")  # noqa: B009 - not in the type stubs
 
 
 def _make_encode() -> Callable[[Any, int], Any]:
-    if c_make_encoder is None:  # an interpreter without the C accelerator
-        encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)
-        return lambda value, _: encoder.iterencode(value)
+    make = getattr(encoder, "c_make_encoder", None)
+    if make is None:  # an interpreter without the C accelerator
+        slow = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":"), default=_plain)
+        return lambda value, _: slow.iterencode(value)
     # Arguments: markers (none: the recursion limit finds a value that holds itself), default, strings, indent, separators,
     # sort_keys, skipkeys, allow_nan.
-    made: Callable[[Any, int], Any] = c_make_encoder(None, _plain, encode_basestring, None, ":", ",", False, False, False)
+    made: Callable[[Any, int], Any] = make(None, _plain, encoder.encode_basestring, None, ":", ",", False, False, False)
     return made
 
 

@@ -1,4 +1,4 @@
-"""One thread for the host services of all VMs: it waits for their descriptors, deadlines and errands, and ends with the last of them."""
+"""One thread for the host services of all VMs: waits for descriptors, deadlines and errands, and ends with the last VM."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Loop:
     @staticmethod
     def join() -> Loop:
         """The process's loop, started if there is none."""
-        global _current  # noqa: PLW0603 - one per process
+        global _current
         with _lock:
             loop = _current
             if loop is None:
@@ -94,7 +94,7 @@ class Loop:
             os.eventfd_write(self._bell, 1)
 
     def _run(self) -> None:
-        global _current  # noqa: PLW0603
+        global _current
         while True:
             wait = self._wakes_at - time.monotonic()
             for fd, mask in self._epoll.poll(None if wait == math.inf else max(wait, 0), _EVENTS_AT_ONCE):
@@ -139,7 +139,7 @@ _current: Loop | None = None
 
 def _forget_after_fork() -> None:
     """The thread stayed with the parent, to which the descriptors belong as well."""
-    global _current, _lock  # noqa: PLW0603
+    global _current, _lock
     _current, _lock = None, threading.Lock()
 
 

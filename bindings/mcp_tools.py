@@ -1,4 +1,4 @@
-"""Mounts the tools of an MCP server as bindings: a process of the host's that the operator chose, outside the VM and its policy."""
+"""Mounts the tools of an MCP server as bindings: a process that the operator chose, outside the VM and its policy."""
 
 from __future__ import annotations
 

@@ -130,10 +130,7 @@ class HostService:
         call: Call | None = None
         try:
             request = parse(body, sender)
-            handler = _HANDLERS.get(request.kind)
-            if handler is None:
-                raise RequestError(request.number, f"{request.kind[:100]!r} is not a kind of request")
-            call = handler(self, connection, request)
+            call = _HANDLERS.get(request.kind, _unknown)(self, connection, request)
         except RequestError as error:
             connection.send(CallReplies(error.number).failure(Failure(PROTOCOL, str(error))))
         if call is not None and self._book(connection, call, reserved):
@@ -300,7 +297,7 @@ class HostService:
     # -- the end -------------------------------------------------------------------------------------------------------------
 
     def end(self) -> threading.Event:
-        """Begin to end; the event is set once no connection is left. Takes no lock that others hold for long: a finalizer calls it."""
+        """Begin to end; the event is set once no connection is left. Takes no lock: a finalizer calls it."""
         done = threading.Event()
         self._loop.run_soon(lambda: self._end(done))
         return done
@@ -385,6 +382,10 @@ def _command(service: HostService, connection: Connection, request: Request) -> 
     return run_command(service, connection, request)
 
 
+def _unknown(service: HostService, connection: Connection, request: Request) -> Call | None:  # noqa: ARG001
+    raise RequestError(request.number, f"{request.kind[:100]!r} is not a kind of request")
+
+
 #: What is answered, by kind; `add_kind` adds to it.
 _HANDLERS: dict[str, Handler] = {
     "call": _call,
@@ -400,4 +401,3 @@ def add_kind(kind: str, handler: Handler) -> None:
     if kind in _HANDLERS:
         raise ValueError(f"requests of kind {kind!r} are answered already")
     _HANDLERS[kind] = handler
-

@@ -1,4 +1,4 @@
-"""The threads in which one VM's host functions run: started as they are needed, never more than a few, never waited for at exit."""
+"""The threads in which one VM's host functions run: started as they are needed, never many, never waited for at exit."""
 
 from __future__ import annotations
 

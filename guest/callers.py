@@ -1,4 +1,4 @@
-"""Tells who called from the process id that the kernel attached to a message: the id in the VM, the program, and the run it is of."""
+"""Tells who wrote a message from the process id that the kernel attached to it: the id in the VM, the program, the run."""
 
 from __future__ import annotations
 

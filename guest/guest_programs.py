@@ -6,21 +6,19 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from callgate.kernel.confinement.host_service import COMMANDS, PYTHON, HostPrograms
+from callgate.kernel.confinement.host_service import COMMAND, COMMANDS, PYTHON, HostPrograms
 from callgate.kernel.supervisor_process import EXECUTABLE
 from callgate.scopes.errors import InternalError
 
-COMMAND = "callgate-bindings"
-
+_COMMAND = EXECUTABLE.with_name(COMMAND)  # where the build puts what it compiles
 _MODULE = Path(__file__).with_name("inside") / "callgate_guest.py"
 
 
 @lru_cache(maxsize=1)
-def _files() -> dict[str, bytes]:
-    """Their content by path in the VM. `InternalError` if the package was not built completely."""
-    command = EXECUTABLE.with_name(COMMAND)  # where the build puts what it compiles
+def _command_and_module() -> tuple[bytes, bytes]:
+    """Their content. `InternalError` if the package was not built completely."""
     try:
-        return {f"{COMMANDS}/{COMMAND}": command.read_bytes(), f"{PYTHON}/{_MODULE.name}": _MODULE.read_bytes()}
+        return _COMMAND.read_bytes(), _MODULE.read_bytes()
     except OSError as error:
         raise InternalError(f"{error.filename} is missing: the C part of callgate was not built; reinstall it") from error
 
@@ -32,4 +30,5 @@ def link(name: str) -> tuple[str, str]:
 
 def programs(names: Iterable[str]) -> HostPrograms:
     """Everything, with a link for each of *names*."""
-    return HostPrograms(_files(), [link(name) for name in names])
+    command, module = _command_and_module()
+    return HostPrograms(str(_COMMAND), command, {f"{PYTHON}/{_MODULE.name}": module}, [link(name) for name in names])

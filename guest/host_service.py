@@ -1,11 +1,10 @@
-"""Introduces the host service of a VM to its policy, its log of denials and its processes, and starts it when a guest first calls."""
+"""Introduces the host service of a VM to its policy, denials and processes, and starts it when a guest first calls."""
 
 from __future__ import annotations
 
 import os
 import socket
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING, Any
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from callgate.guest.interface import Program, Recorder
 from callgate.guest.result import Command, Result, Timeout, Usage
 from callgate.guest.streams import Capture, Pump, guest_pipe
-from callgate.kernel.audit import Denial, DenialLog
+from callgate.kernel.audit import Denial
 from callgate.kernel.launch import Run, Supervisor
 from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started
 from callgate.scopes.errors import InternalError, escaped
@@ -59,7 +59,7 @@ def exit_code(ended: Exited) -> int:
 class NativeProcess:
     """A program started in the VM, with everything it starts; its events must be read until None."""
 
-    def __init__(self, supervisor: Supervisor, run: Run, program: Program, record: Recorder, by_host: RunDenials) -> None:
+    def __init__(self, supervisor: Supervisor, run: Run, program: Program, record: Recorder, by_host: RunDenials | None) -> None:
         self._supervisor = supervisor
         self._run = run
         self._program = program
@@ -83,7 +83,9 @@ class NativeProcess:
             denial = Denial.from_record(event.denial)
             self._record(denial)
             return denial
-        if isinstance(event, Started):
+        if self._by_host is None:
+            pass
+        elif isinstance(event, Started):
             self._first = event.pid
             self.host_denials = self._by_host.begin(event.pid)
         elif self._first and (event is None or isinstance(event, Exited)):
@@ -119,7 +121,7 @@ class NativeProcess:
 
     def close(self) -> None:
         """Stop listening; the program goes on, unheard."""
-        if self._first:
+        if self._first and self._by_host is not None:
             self._by_host.end(self._first)
         self._run.close()
 
@@ -127,10 +129,19 @@ class NativeProcess:
 class NativeGuest:
     """The native programs of one VM."""
 
-    def __init__(self, supervisor: Supervisor, log: DenialLog, denials: RunDenials, service: HostServiceHandle) -> None:
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        record: Recorder,
+        record_unsent: Callable[[int], None],
+        *,
+        by_host: RunDenials | None = None,
+        service: HostServiceHandle | None = None,
+    ) -> None:
         self._supervisor = supervisor
-        self._log = log
-        self._denials = denials
+        self._record = record
+        self._record_unsent = record_unsent
+        self._by_host = by_host
         self._service = service
 
     def start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool = False) -> NativeProcess:
@@ -142,10 +153,10 @@ class NativeGuest:
         return self._start(program, stdio, tty=tty, serve=True)
 
     def _start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool, serve: bool) -> NativeProcess:
-        if serve:  # nobody is sure to look at the socket as `run` does
+        if serve and self._service is not None:  # nobody is sure to look at the socket as `run` does
             self._service.activate()
         run = self._supervisor.run(list(program.argv), dict(program.env), program.cwd, *stdio, tty=tty)
-        return NativeProcess(self._supervisor, run, program, self._log.add, self._denials)
+        return NativeProcess(self._supervisor, run, program, self._record, self._by_host)
 
     def run(
         self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], _Output]
@@ -173,12 +184,12 @@ class NativeGuest:
             with closing(process):
                 watch = _Watch(process)
                 pump.watch(process.fileno(), watch.take)
-                if not self._service.active:
+                if self._service is not None and not self._service.active:
                     # Only when somebody calls: most programs never do, and a thread costs more than all else here.
                     pump.notice(self._service.fileno(), self._service.activate)
                 timed_out = _pump_to_the_end(pump, process, deadline)
             pump.drain()
-        self._log.add_unsent(watch.denials_unsent)
+        self._record_unsent(watch.denials_unsent)
         err.add(watch.failure_line)
         denials = watch.denials
         if process.host_denials:
@@ -201,7 +212,8 @@ class NativeGuest:
 
     def close(self) -> None:
         """End the VM."""
-        self._service.close()
+        if self._service is not None:
+            self._service.close()
         self._supervisor.close()
 
 

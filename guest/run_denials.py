@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from callgate.guest.callers import Callers
 from callgate.kernel.audit import Denial, DenialLog

@@ -79,11 +79,8 @@ def compile_plan(
     user: str = "agentos",
     cwd: str | None = None,
     runtime_image: Iterable[str] | None = None,
-<<<<<<< HEAD
     host_programs: HostPrograms | None = None,
-=======
     noexec: bool = False,
->>>>>>> main
     defaults: Defaults = DEFAULTS,
 ) -> Plan:
     """The plan of a VM under *policy*; with *noexec* nothing that a guest can write can be executed.
@@ -96,11 +93,13 @@ def compile_plan(
     globs = _image_globs(runtime_image)
     root, mounted = add_mounts(base_root(account, defaults.hostname), mounts, lambda path: _judge_sensitive(policy, path))
     root = add_files(root, files or {})
-    for what, path in (*(("mount", mount.destination) for mount in mounted), *(("file", vm_path(path, "file")) for path in files or {})):
-        host_service.refuse_inside(path, what)
+    for mount in mounted:
+        host_service.refuse_inside(mount.destination, "mount")
+    for path in files or {}:
+        host_service.refuse_inside(vm_path(path, "file"), "file")
     listeners: tuple[Listener, ...] = ()
     if host_programs is not None:
-        root = host_service.add_host_service(root, host_programs)
+        root = host_service.add_host_service(root, host_programs, noexec=noexec)
         listeners = (host_service.LISTENER,)
     _check_disk(files or {}, defaults)
     enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))

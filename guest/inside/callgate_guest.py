@@ -12,11 +12,29 @@ What the policy refuses raises PermissionError; everything else that goes wrong 
 May be used from any thread, and after a fork. An iterator that is dropped ends its call.
 """
 
+from __future__ import annotations
+
+import contextlib
 import errno
 import json
 import os
 import socket
 import threading
+
+TYPE_CHECKING = False  # what type checkers take for True, without the time that importing typing takes
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, Protocol
+
+    class Channel(Protocol):
+        """Carries whole messages to the host and back."""
+
+        def send(self, message: bytes) -> None: ...
+
+        def receive(self) -> bytes: ...
+
+        def close(self) -> None: ...
+
 
 SOCKET = "/run/callgate/host.sock"
 MESSAGE_MAX = 16 << 20
@@ -25,12 +43,15 @@ __all__ = ["BindingError", "BindingTimeout", "Refused", "UnixSocket", "bindings"
 
 
 class BindingError(Exception):
-    """A call gave no result. *code*: unknown, arguments, failed, result, timeout, cancelled, protocol or busy; *type*: the error's on the host."""
+    """A call gave no result.
 
-    def __init__(self, code, type, message):
+    *code* is unknown, arguments, failed, result, timeout, cancelled, protocol or busy; *type* names the host's error.
+    """
+
+    def __init__(self, code: str, kind: str, message: str) -> None:
         super().__init__(message)
         self.code = code
-        self.type = type
+        self.type = kind
 
 
 class BindingTimeout(BindingError, TimeoutError):
@@ -40,17 +61,17 @@ class BindingTimeout(BindingError, TimeoutError):
 class Refused(PermissionError):
     """The policy refused the call; the function was not reached."""
 
-    def __init__(self, message):
+    def __init__(self, message: str) -> None:
         super().__init__(errno.EACCES, message)
 
-    def __str__(self):
-        return self.strerror
+    def __str__(self) -> str:
+        return str(self.strerror)
 
 
 class UnixSocket:
     """A channel to the host: whole messages both ways. `use_transport` takes any class with these methods."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(SOCKET)
@@ -58,11 +79,11 @@ class UnixSocket:
             self._socket.close()
             raise
 
-    def send(self, message):
+    def send(self, message: bytes) -> None:
         # By send(2) and not sendmsg(2): the kernel then tells the host which process wrote.
         self._socket.sendall(len(message).to_bytes(4, "big") + message)
 
-    def receive(self):
+    def receive(self) -> bytes:
         data = self._socket.recv(8192)
         if len(data) > 4 and len(data) - 4 == int.from_bytes(data[:4], "big"):
             return data[4:]
@@ -78,17 +99,17 @@ class UnixSocket:
             missing -= len(parts[-1])
         return b"".join(parts)
 
-    def _more(self, size):
+    def _more(self, size: int) -> bytes:
         data = self._socket.recv(min(size, 1 << 20))
         if not data:
             raise ConnectionResetError(errno.ECONNRESET, "the host service ended")
         return data
 
-    def close(self):
+    def close(self) -> None:
         self._socket.close()
 
 
-def call(name, *arguments, **named):
+def call(name: str, /, *arguments: Any, **named: Any) -> Any:
     """The result of a host function, or an iterator over its results if it streams."""
     request = '{"id":1,"kind":"call","name":' + _encode(name)
     if arguments:
@@ -98,12 +119,13 @@ def call(name, *arguments, **named):
     return _ask(request + "}")
 
 
-def bindings():
+def bindings() -> list[dict[str, Any]]:
     """What may be called: of each binding its name, description and JSON Schema (inputSchema)."""
-    return _ask('{"id":1,"kind":"list"}')
+    listed: list[dict[str, Any]] = _ask('{"id":1,"kind":"list"}')
+    return listed
 
 
-def use_transport(transport):
+def use_transport(transport: Callable[[], Channel]) -> None:
     """Reach the host by other means than the socket: *transport* makes channels with the methods of `UnixSocket`.
 
     For guests that have no sockets, where one function of the embedder carries the messages.
@@ -114,25 +136,26 @@ def use_transport(transport):
         _idle.clear()
 
 
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+# json makes its encoder anew for each call with options, which takes longer than a small message does: made once here.
+# Arguments: markers, default, strings, indent, separators, sort_keys, skipkeys, allow_nan.
+_make = getattr(json.encoder, "c_make_encoder", None)
+_plain = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_text = json.encoder.encode_basestring_ascii
+_pieces: Any = None if _make is None else _make(None, _plain.default, _text, None, ":", ",", False, False, False)
 _decode = json.JSONDecoder().raw_decode
-if json.encoder.c_make_encoder is not None:
-    # The same, made once: json makes it anew for each call, which takes longer than a small message.
-    _pieces = json.encoder.c_make_encoder(
-        None, json.JSONEncoder().default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, False
-    )
-
-    def _encode(value):
-        return "".join(_pieces(value, 0))
 
 
-_transport = UnixSocket
+def _encode(value: Any) -> str:
+    return _plain.encode(value) if _pieces is None else "".join(_pieces(value, 0))
+
+
+_transport: Callable[[], Channel] = UnixSocket
 _lock = threading.Lock()
-_idle = []  # channels without a call
+_idle: list[Channel] = []  # channels without a call
 _MOST_IDLE = 16
 
 
-def _forget():
+def _forget() -> None:
     """After a fork: the channels are the parent's."""
     global _lock
     _lock = threading.Lock()
@@ -143,19 +166,17 @@ def _forget():
 os.register_at_fork(after_in_child=_forget)
 
 
-def _ask(request):
+def _ask(request: str) -> Any:
     message = request.encode()
     if len(message) > MESSAGE_MAX:
-        raise BindingError("arguments", "ValueError", "the arguments are longer than a message may be (%d bytes)" % MESSAGE_MAX)
+        raise BindingError("arguments", "ValueError", f"the arguments are longer than a message may be ({MESSAGE_MAX} bytes)")
     with _lock:
         channel = _idle.pop() if _idle else None
     if channel is None:
         channel = _transport()
     try:
-        try:
+        with contextlib.suppress(BrokenPipeError):  # the host says why, or it is gone
             channel.send(message)
-        except BrokenPipeError:
-            pass  # the host says why, or it is gone
         reply = _decode(channel.receive().decode())[0]
         if "item" in reply:
             return _items(channel, reply)
@@ -169,7 +190,7 @@ def _ask(request):
     return _result(reply)
 
 
-def _items(channel, reply):
+def _items(channel: Channel, reply: dict[str, Any]) -> Iterator[Any]:
     over = False
     try:
         while "item" in reply:
@@ -185,7 +206,7 @@ def _items(channel, reply):
         _result(reply)
 
 
-def _put_back(channel, reply):
+def _put_back(channel: Channel, reply: dict[str, Any]) -> None:
     if reply.get("id") == 1:
         with _lock:
             if len(_idle) < _MOST_IDLE:
@@ -194,7 +215,7 @@ def _put_back(channel, reply):
     channel.close()
 
 
-def _result(reply):
+def _result(reply: dict[str, Any]) -> Any:
     if reply.get("ok"):
         return reply["result"]
     error = reply["error"]

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from callgate.kernel.confinement.root import Root, directory, regular_file, symlink
-from callgate.kernel.protocol import Listener, ListenKind, SetupStep
+from callgate.kernel.confinement.root import Root, bind, directory, regular_file, symlink
+from callgate.kernel.protocol import BindFlag, Listener, ListenKind, SetupStep
 from callgate.scopes.fs import exactly, subtree
 from callgate.scopes.operations import operation_mask
 from callgate.scopes.rules import RULE_HOST_SERVICE, CompiledRule
 
 DIRECTORY = "/run/callgate"
 SOCKET = f"{DIRECTORY}/host.sock"
+COMMAND = "callgate-bindings"  # every binding's command is a link to it
 COMMANDS = f"{DIRECTORY}/bin"  # on the guests' PATH
 PYTHON = f"{DIRECTORY}/python"  # on the guests' PYTHONPATH
 
@@ -26,17 +27,26 @@ _READING = ("read", "stat", "readdir", "readlink")
 class HostPrograms(NamedTuple):
     """What the directory of the socket holds beside it."""
 
-    files: Mapping[str, bytes]  # content by path; all executable
+    command: str  # the program on the host with which guests call bindings
+    content: bytes  # of the command
+    files: Mapping[str, bytes]  # content by path
     links: Iterable[tuple[str, str]] = ()  # path and text of symbolic links
 
 
-def add_host_service(root: Root, programs: HostPrograms) -> Root:
+def add_host_service(root: Root, programs: HostPrograms, *, noexec: bool) -> Root:
     """*root* with the directory of the socket and *programs*."""
+    path = f"{COMMANDS}/{COMMAND}"
+    if noexec:
+        # What lies in the root's own filesystem cannot be executed then. A mount costs more than the copy of a small file.
+        command = bind(path, programs.command, BindFlag.READ_ONLY | BindFlag.OPERATOR)
+    else:
+        command = _program(path, programs.content, 0o755)
     return root._replace(
         steps=(
             *root.steps,
             *_directories(),
-            *(_program(path, content) for path, content in programs.files.items()),
+            command,
+            *(_program(path, content, 0o644) for path, content in programs.files.items()),
             *(symlink(path, text) for path, text in programs.links),
         )
     )
@@ -68,5 +78,5 @@ def _directories() -> tuple[SetupStep, ...]:
 
 
 @lru_cache(maxsize=16)
-def _program(path: str, content: bytes) -> SetupStep:
-    return regular_file(path, content, 0o755)
+def _program(path: str, content: bytes, mode: int) -> SetupStep:
+    return regular_file(path, content, mode)

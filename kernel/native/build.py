@@ -104,7 +104,7 @@ def build_executable(output: Path, scratch: Path) -> None:
 
 
 def build_guest_command(output: Path) -> None:
-    """Compiles the command that guests call bindings with: small, because each VM has a copy, and linked to the libc that VMs have."""
+    """Compiles the command with which guests call bindings: small, because each VM has a copy, and linked to the VMs' libc."""
     werror = ["-Werror"] if os.environ.get("CALLGATE_WERROR") else []
     flags = ["-std=gnu11", *_WARNINGS, *werror, "-fstack-protector-strong", *_RELEASE, "-s"]
     _make(output, [*flags, str(HERE / "guest" / f"{GUEST_COMMAND}.c")], "the C compiler refused the guests' command")

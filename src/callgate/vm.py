@@ -91,7 +91,8 @@ class VM:
         the VM's own. *bindings*: host functions for `call`. *cwd*: where programs start and relative paths of `fs` lead from;
         the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
         other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *noexec*:
-        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable *mounts*.
+        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable
+        *mounts*.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
         for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy; nothing is left running.
@@ -122,7 +123,7 @@ class VM:
         self._gate = PolicyGate(self._plan.policy, denials, Callers(self._supervisor.init_pid))
         listener = self._supervisor.listeners[self._plan.listeners.index(host_service.LISTENER)]
         self._service = HostServiceHandle(listener, self._bindings, self._gate, self)
-        self._guest = NativeGuest(self._supervisor, self._log, denials, self._service)
+        self._guest = NativeGuest(self._supervisor, self._log.add, self._log.add_unsent, by_host=denials, service=self._service)
 
     # -- programs ----------------------------------------------------------------------------------------------------
 
@@ -218,14 +219,6 @@ class VM:
         self._authorize("binding", "*", name)
         return call_here(self._bindings[name], args, kwargs, lambda: self)
 
-    @overload
-    def binding(self, function: HostFunction, /) -> HostFunction: ...
-
-    @overload
-    def binding(
-        self, *, name: str | None = None, timeout: float | None = CALL_SECONDS, schema: Mapping[str, Any] | None = None
-    ) -> Callable[[HostFunction], HostFunction]: ...
-
     def binding(
         self,
         function: HostFunction | None = None,
@@ -234,14 +227,14 @@ class VM:
         name: str | None = None,
         timeout: float | None = CALL_SECONDS,
         schema: Mapping[str, Any] | None = None,
-    ) -> HostFunction | Callable[[HostFunction], HostFunction]:
+    ) -> Any:  # the function, or a decorator: what the user's checker makes of the function should stay as it is
         """Register a function as a binding of this VM, as a decorator: under its own name, or under *name* (`group:name`).
 
         Where no `binding` policy was given, the first binding grants the scope, as it does at construction.
         """
 
         def register(function: HostFunction) -> HostFunction:
-            self._register(name or getattr(function, "__name__", ""), Binding(function, schema=schema, timeout=timeout))
+            self._register(name or str(getattr(function, "__name__", "")), Binding(function, schema=schema, timeout=timeout))
             return function
 
         return register if function is None else register(function)

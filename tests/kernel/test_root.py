@@ -98,7 +98,7 @@ def test_names_are_looked_up_in_files_and_in_the_vms_own_resolver(base: Root) ->
     assert step_at(base, "/etc/hostname").source == b"callgate\n"
 
 
-def test_an_interpreter_outside_usr_comes_along_and_follows_the_system_in_the_search_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_outside_usr_comes_along_and_is_searched_after_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(root_module.sys, "base_prefix", "/opt/some/python")  # type: ignore[attr-defined]
     root = base_root(AGENT, "callgate")
     step = step_at(root, "/opt/some/python")

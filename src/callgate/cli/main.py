@@ -94,8 +94,8 @@ def _parser() -> Parser:
     serve = commands.add_parser(
         "mcp",
         help="serve a VM to an MCP client",
-        description="Serves one VM over standard input and output as an MCP server with the tools run, read_file, write_file, list_dir, "
-        "fetch_port and explain, all judged by the policy. Needs the package mcp: pip install 'callgate[mcp]'",
+        description="Serves one VM over standard input and output as an MCP server with the tools run, read_file, write_file, "
+        "list_dir, fetch_port and explain, all judged by the policy. Needs the package mcp: pip install 'callgate[mcp]'",
     )
     _add_vm_options(serve)
     serve.set_defaults(command_function=_mcp)

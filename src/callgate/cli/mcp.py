@@ -52,8 +52,8 @@ def make_server(vm: VM) -> MCPServer[Any]:
     server: MCPServer[Any] = MCPServer(
         "callgate",
         version=__version__,
-        instructions="Runs programs and reads and writes files in a private VM. What its permission policy refuses fails with EACCES; "
-        "explain says in advance what would be allowed, and why.",
+        instructions="Runs programs and reads and writes files in a private VM. What its permission policy refuses fails with "
+        "EACCES; explain says in advance what would be allowed, and why.",
         log_level="ERROR",
     )
 
@@ -61,9 +61,14 @@ def make_server(vm: VM) -> MCPServer[Any]:
         return ToolError(str(error))  # the text of SPEC section 4 where the policy refused
 
     @server.tool(structured_output=True)
-    def run(argv: list[str], input: str = "", cwd: str | None = None, timeout: float = _RUN_SECONDS) -> dict[str, Any]:  # noqa: A002 - the name of `vm.run`
-        """Run a program in the VM to its end, or to its timeout in seconds. Gives returncode (negative: the signal), stdout, stderr
-        and denials: what the policy refused it. For a shell line pass ["sh", "-c", "..."]."""
+    def run(
+        argv: list[str],
+        input: str = "",  # noqa: A002 - the name that `vm.run` has
+        cwd: str | None = None,
+        timeout: float = _RUN_SECONDS,
+    ) -> dict[str, Any]:
+        """Run a program in the VM to its end, or to its timeout in seconds. Gives returncode (negative: the signal), stdout,
+        stderr and denials: what the policy refused it. For a shell line pass ["sh", "-c", "..."]."""
         try:
             done = vm.run(argv, input=input, cwd=cwd, timeout=timeout)
         except Timeout as error:
@@ -137,8 +142,8 @@ def make_server(vm: VM) -> MCPServer[Any]:
 
     @server.tool(structured_output=True)
     def explain(scope: str, operation: str, subject: str) -> dict[str, Any]:
-        """Say what the policy decides about an operation, without doing it. Scopes: fs, network, childProcess, process, env, binding;
-        for example fs, read, /etc/hosts. Gives allowed, rule and message."""
+        """Say what the policy decides about an operation, without doing it. Scopes: fs, network, childProcess, process, env,
+        binding; for example fs, read, /etc/hosts. Gives allowed, rule and message."""
         try:
             verdict = vm.explain(scope, operation, subject)
         except ValueError as error:

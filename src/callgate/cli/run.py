@@ -59,7 +59,7 @@ def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
 
 
 def vm_of(arguments: argparse.Namespace) -> VM:
-    """The VM that the options ask for. Mistakes of the user leave as UsageError or PolicyError, what the host refuses as StartError."""
+    """The VM that the options ask for. Mistakes of the user leave as UsageError or PolicyError, a refusing host as StartError."""
     from callgate.vm import VM
 
     permissions = load_permissions(arguments.policy) if arguments.policy is not None else {}
