@@ -185,9 +185,12 @@ def _object(forms: Mapping[str, Form], required: frozenset[str], title: str) -> 
 
 
 def _typed_dict(annotation: Any, place: str, within: tuple[Any, ...]) -> Form:
-    hints = {name: _without_qualifier(hint) for name, hint in hints_of(annotation, place).items()}
-    forms = {name: form_of(hint, f"{place}.{name}", within) for name, hint in hints.items()}
-    return Form(*_object(forms, frozenset(annotation.__required_keys__), annotation.__name__))
+    hints = hints_of(annotation, place)
+    forms = {name: form_of(_without_qualifier(hint), f"{place}.{name}", within) for name, hint in hints.items()}
+    # Where annotations are text (PEP 563) the class itself does not see its qualifiers; the resolved ones have the last word.
+    required = {name for name, hint in hints.items() if get_origin(hint) is Required or name in annotation.__required_keys__}
+    required -= {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+    return Form(*_object(forms, frozenset(required), annotation.__name__))
 
 
 def _without_qualifier(hint: Any) -> Any:

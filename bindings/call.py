@@ -86,10 +86,8 @@ class Call:
 
     def abandon(self, failure: Failure | None) -> None:
         """Stop waiting for the function and cancel what can be. *failure* is the reply; None: nobody is left to hear it."""
-        if not self._owner.settle(self):
+        if not self._answer(None if failure is None else self._replies.failure(failure)):
             return
-        if failure is not None:
-            self.caller.send(self._replies.failure(failure))
         if self._future is not None:
             self._future.cancel()
         if self._stream is not None and not self._running:
@@ -120,12 +118,20 @@ class Call:
         except ResultError as error:
             self._fail(error.failure)
             return
-        if self._owner.settle(self):
-            self.caller.send(body)
+        self._answer(body)
 
     def _fail(self, failure: Failure) -> None:
-        if self._owner.settle(self):
-            self.caller.send(self._replies.failure(failure))
+        self._answer(self._replies.failure(failure))
+
+    def _answer(self, body: bytes | None) -> bool:
+        """Send the last reply, unless it was sent before (False); None: there is nobody to send it to."""
+        if not self._owner.settle(self):
+            return False
+        if body is not None:
+            self.caller.send(body)
+        if self.caller.waits_for_calls:
+            self.caller.look_again()
+        return True
 
     def _send_item(self, value: Any) -> None:
         body = self._replies.item(encoded(value))
@@ -133,8 +139,7 @@ class Call:
         self.caller.send(body)
 
     def _end_stream(self) -> None:
-        if self._owner.settle(self):
-            self.caller.send(self._replies.end())
+        self._answer(self._replies.end())
 
     # -- generators: one turn at a time, and none while the reader is behind -----------------------------------------------
 

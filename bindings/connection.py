@@ -143,8 +143,8 @@ class Connection:
         self.look_again()
 
     @property
-    def looks(self) -> bool:
-        """Whether `look_again` would change anything."""
+    def waits_for_calls(self) -> bool:
+        """Whether `look_again` may change something now that a call is over."""
         return self._ended or len(self.calls) >= CALLS_MOST - 1
 
     def _on_event(self, mask: int) -> None:

@@ -93,7 +93,7 @@ _ENCODE = _make_encode()
 
 def _deeper_than(value: Any, limit: int) -> bool:
     level: list[Any] = [value]
-    for _ in range(limit + 1):
+    for _ in range(limit):
         inner: list[Any] = []
         for item in level:
             if isinstance(item, dict):

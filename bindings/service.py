@@ -80,8 +80,6 @@ class HostService:
         self._closing = False
         self._accepts_at = math.inf  # when accepting goes on, after the host ran out of descriptors
         listener.setblocking(False)
-        # The kernel then says of every message who wrote it (unix(7)), also where the supervisor made the connection.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._loop = Loop.join()
         self._loop.run_soon(self._begin)
 
@@ -201,14 +199,9 @@ class HostService:
                 return False
             call.over = True
             self._calls.discard(call)
-            connection = call.caller
-            looks = connection.looks
-            connection.calls.pop(call.number, None)
+            call.caller.calls.pop(call.number, None)
         if call.reserved:
             self.release(call.reserved)
-        if looks:
-            # After the reply is on its way, which the caller of this sends next.
-            self._loop.run_soon(connection.look_again)
         return True
 
     def due(self, when: float) -> None:

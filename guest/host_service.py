@@ -73,6 +73,9 @@ class HostServiceHandle:
     """What a VM holds of its host service: nothing runs before `activate`, and it ends with `close` or with the VM."""
 
     def __init__(self, listener: socket.socket, registry: BindingRegistry, gate: PolicyGate, vm: object) -> None:
+        # The kernel then says of every message who wrote it (unix(7)), also where the supervisor made the connection. Set
+        # before any guest runs: what was sent before is nobody's.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._listener = listener
         self._registry = registry
         self._gate = gate

@@ -72,6 +72,7 @@ class UnixSocket:
     """A channel to the host: whole messages both ways. `use_transport` takes any class with these methods."""
 
     def __init__(self) -> None:
+        self._rest = b""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(SOCKET)
@@ -84,20 +85,19 @@ class UnixSocket:
         self._socket.sendall(len(message).to_bytes(4, "big") + message)
 
     def receive(self) -> bytes:
-        data = self._socket.recv(8192)
-        if len(data) > 4 and len(data) - 4 == int.from_bytes(data[:4], "big"):
-            return data[4:]
+        data = self._rest or self._socket.recv(8192)
         while len(data) < 4:
             data += self._more(4 - len(data))
-        length = int.from_bytes(data[:4], "big")
-        parts = [data[4:]]
-        missing = length + 4 - len(data)
-        if missing < 0 or length > MESSAGE_MAX:
-            raise BindingError("protocol", "BindingError", "the host sent what is not one message")
-        while missing:
-            parts.append(self._more(missing))
-            missing -= len(parts[-1])
-        return b"".join(parts)
+        end = 4 + int.from_bytes(data[:4], "big")
+        if len(data) < end:
+            parts = [data]
+            missing = end - len(data)
+            while missing:
+                parts.append(self._more(missing))
+                missing -= len(parts[-1])
+            data = b"".join(parts)
+        self._rest = data[end:]  # of a stream, what came along
+        return data[4:end]
 
     def _more(self, size: int) -> bytes:
         data = self._socket.recv(min(size, 1 << 20))

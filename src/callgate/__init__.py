@@ -4,6 +4,9 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # what type checkers take for True, without the time that importing typing takes
 if TYPE_CHECKING:
+    from callgate.bindings.binding import Binding as Binding
+    from callgate.bindings.binding import BindingContext as BindingContext
+    from callgate.bindings.mcp_tools import McpTools as McpTools
     from callgate.guest.result import Result as Result
     from callgate.guest.result import Timeout as Timeout
     from callgate.guest.result import Usage as Usage
@@ -27,6 +30,8 @@ __version__ = "0.1.0"
 
 # Loaded on first use (PEP 562): a program that imports callgate and starts no VM should not pay for what a VM needs.
 _HOMES = {
+    "callgate.bindings.binding": ("Binding", "BindingContext"),
+    "callgate.bindings.mcp_tools": ("McpTools",),
     "callgate.guest.result": ("Result", "Timeout", "Usage"),
     "callgate.kernel.audit": ("Denial",),
     "callgate.registry": ("Registry", "setup"),
@@ -48,10 +53,13 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "VM",
+    "Binding",
+    "BindingContext",
     "CallgateError",
     "Denial",
     "HostDir",
     "InternalError",
+    "McpTools",
     "PermissionDenied",
     "Policy",
     "PolicyError",
