@@ -62,11 +62,11 @@ $(VENV)/.tools:
 
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml setup.py $(NATIVE_SOURCES)
 	@echo 'Building and installing callgate into $(VENV)'
-	@$(PIP) install --no-build-isolation --editable '.[test]'
+	@$(PIP) install --no-build-isolation --editable '.[test,mcp]'
 	@touch $@
 
 $(VENV)/.linters: $(VENV)/.tools pyproject.toml
-	@$(PIP) install --no-build-isolation --editable '.[test,dev]'
+	@$(PIP) install --no-build-isolation --editable '.[test,mcp,dev]'
 	@touch $@
 
 native: $(if $(wildcard $(PY)),,$(VENV)/.linters)

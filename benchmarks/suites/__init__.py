@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.report import SuiteResult
-from benchmarks.suites import allowed_calls, evaluation, filter_cost, memory, notified_calls, startup, workloads
+from benchmarks.suites import allowed_calls, bindings, evaluation, filter_cost, memory, notified_calls, startup, workloads
 
 Suite = Callable[[Bench], SuiteResult]
 
@@ -21,5 +21,6 @@ SUITES: Final[Mapping[str, Suite]] = MappingProxyType(
         "allowed": allowed_calls.measure,
         "evaluation": evaluation.measure,
         "workloads": workloads.measure,
+        "bindings": bindings.measure,
     }
 )
