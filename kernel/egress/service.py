@@ -11,6 +11,7 @@ from typing import Final
 from callgate.kernel.audit import Denial
 from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
 from callgate.kernel.egress.loop import shared_loop
+from callgate.kernel.egress.names import Assigned
 from callgate.kernel.egress.resolver import Resolver
 from callgate.kernel.egress.verdicts import NameVerdicts
 from callgate.kernel.egress.zone import Asker, Zone
@@ -38,7 +39,7 @@ def serve_names(supervisor: Supervisor, plan: Plan, hosts: Mapping[str, Endpoint
         shared_loop(),
         listeners[DATAGRAMS],
         listeners[STREAMS],
-        lambda loop: Zone(loop, verdicts, told, hostname=plan.hostname, hosts=hosts),
+        lambda loop: Zone(loop, verdicts, told, hostname=plan.hostname, hosts=hosts, has_host_ports=bool(plan.host_ports)),
     )
     weakref.finalize(supervisor, resolver.close, wait=False)
     return resolver
@@ -51,9 +52,8 @@ class _SupervisorOf:
         self._supervisor = weakref.ref(supervisor)
         self._record = record
 
-    def name(self, name: str, ipv4: bytes, ipv6: bytes, addresses: tuple[bytes, ...], operator_port: int | None) -> bool:
-        flags = NameFlag(0) if operator_port is None else NameFlag.OPERATOR
-        request = NameRequest(name.encode(), ipv4, ipv6, flags, operator_port or 0, addresses)
+    def name(self, name: Assigned, addresses: tuple[bytes, ...], flags: NameFlag, port: int) -> bool:
+        request = NameRequest(name.name.encode(), name.ipv4, name.ipv6, flags, port, addresses)
         supervisor = self._supervisor()
         if supervisor is None:
             return False
