@@ -28,6 +28,8 @@ from callgate.kernel.protocol import (
     FsFlag,
     FsRequest,
     LaunchFailed,
+    LookupDenied,
+    NameRequest,
     Ready,
     Reply,
     Request,
@@ -35,6 +37,7 @@ from callgate.kernel.protocol import (
     RunRequest,
     SignalRequest,
     SignalWhom,
+    SocketRequest,
     Stats,
     StatsRequest,
     decode_answer,
@@ -220,6 +223,32 @@ class Supervisor:
             return Stats.decode(reply.data)
         except ProtocolError as error:
             raise InternalError(f"the supervisor's counters cannot be read: {error}") from error
+
+    def set_name(self, name: NameRequest) -> bool:
+        """Tell what a name and its addresses mean; False if the supervisor has no room for one more."""
+        reply, fd = self._request(name, [])
+        _refuse_descriptor(fd)
+        if reply.errno not in (0, errno.ENOSPC):
+            raise InternalError(f"the supervisor did not take a name: {os.strerror(reply.errno)}")
+        return not reply.errno
+
+    def lookup_denied(self, lookup: LookupDenied) -> bool:
+        """Have the run that asked hear of a refused look-up; False if it is not known which that was."""
+        reply, fd = self._request(lookup, [])
+        _refuse_descriptor(fd)
+        if reply.errno not in (0, errno.ENOENT):
+            raise InternalError(f"the supervisor did not record a denial: {os.strerror(reply.errno)}")
+        return not reply.errno
+
+    def socket(self, domain: int, kind: int) -> socket.socket:
+        """A new socket in the VM's network, where nothing but the VM's own loopback is. Nobody judges what is done with it."""
+        reply, fd = self._request(SocketRequest(domain, kind), [])
+        if reply.errno:
+            _refuse_descriptor(fd)
+            raise OSError(reply.errno, os.strerror(reply.errno))
+        if fd is None:
+            raise InternalError("the supervisor sent no descriptor with the socket that was asked for")
+        return socket.socket(fileno=fd)
 
     @property
     def closed(self) -> bool:

@@ -8,16 +8,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from callgate.kernel.confinement import host_service
 from callgate.kernel.confinement import runtime_image as image
 from callgate.kernel.confinement.filter import build_filter
+from callgate.kernel.confinement.host_service import HostPrograms
 from callgate.kernel.confinement.limit_plan import DEFAULTS, Defaults, LimitPlan, plan_limits
 from callgate.kernel.confinement.limits import Limits
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
 from callgate.kernel.confinement.root import DEVICES, User, base_root
+from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
 from callgate.kernel.policy_blob import policy_blob
 from callgate.kernel.protocol import BindFlag, Launch, LaunchFlag, Listener, SetupStep, StepKind
 from callgate.kernel.syscalls.row import NOEXEC, SETID
-from callgate.scopes import OPERATIONS, CompiledRule, CompiledScope, Policy
+from callgate.scopes import CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied
 from callgate.scopes.fs import exactly, mistake, normalised, subtree
 from callgate.scopes.operations import operation_mask
@@ -40,6 +43,8 @@ class Plan:
     workdir: str
     mounts: tuple[Mount, ...]
     runtime_image: tuple[str, ...]
+    hostname: str
+    host_ports: tuple[int, ...]
     limits: LimitPlan
     flags: LaunchFlag
     listeners: tuple[Listener, ...] = ()  # sockets that the host serves inside the VM
@@ -59,11 +64,15 @@ def compile_plan(
     user: str = "agentos",
     cwd: str | None = None,
     runtime_image: Iterable[str] | None = None,
+    host_programs: HostPrograms | None = None,
     noexec: bool = False,
     limits: LimitPlan | None = None,
+    host_ports: Iterable[int] = (),
     defaults: Defaults = DEFAULTS,
 ) -> Plan:
     """The plan of a VM under *policy*; with *noexec* nothing that a guest can write can be executed.
+
+    With *host_programs* the VM has a socket of the host's services, and these programs that use it.
 
     Raises `ValueError` for a path or name that cannot be, and `PermissionDenied` for a mount that the policy refuses.
     """
@@ -72,6 +81,14 @@ def compile_plan(
     root, mounted = add_mounts(base_root(account, defaults.hostname), mounts, lambda path: _judge_sensitive(policy, path))
     root = add_files(root, files or {})
     limits = plan_limits(Limits(), defaults=defaults) if limits is None else limits
+    for mount in mounted:
+        host_service.refuse_inside(mount.destination, "mount")
+    for path in files or {}:
+        host_service.refuse_inside(vm_path(path, "file"), "file")
+    listeners: tuple[Listener, ...] = (DATAGRAMS, STREAMS)
+    if host_programs is not None:
+        root = host_service.add_host_service(root, host_programs, noexec=noexec)
+        listeners = (*listeners, host_service.LISTENER)
     _check_disk(files or {}, limits.disk_bytes)
     enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))
     compiled = enforced.compiled()
@@ -81,9 +98,9 @@ def compile_plan(
     if noexec:
         notified |= {NOEXEC}
     enforced = enforced.refusing_tracing()  # after asking what is notified: where nothing is, the filter refuses tracing
-    flags = _flags(compiled, notified)
+    flags = _flags(notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
-    listeners: tuple[Listener, ...] = ()
+    opened = tuple(host_ports)
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),
@@ -96,6 +113,7 @@ def compile_plan(
         setup=_without_exec(root.steps) if noexec else root.steps,
         limits=limits.entries,
         listeners=listeners,
+        host_ports=opened,
         filter=_filter(notified),
         policy=policy_blob(enforced.compiled()),
     )
@@ -107,6 +125,8 @@ def compile_plan(
         workdir=workdir,
         mounts=mounted,
         runtime_image=globs,
+        hostname=defaults.hostname,
+        host_ports=opened,
         limits=limits,
         flags=flags,
         degradations=limits.degradations,
@@ -152,7 +172,7 @@ def _kernel_rules(mounts: tuple[Mount, ...]) -> tuple[CompiledRule, ...]:
     """Rules that stand after the user's and that no policy changes: writes to read-only mounts, and the standard devices."""
     read_only = tuple(subtree(mount.destination) for mount in mounts if mount.read_only)
     rules = [CompiledRule(False, operation_mask("fs", READ_ONLY_DENIES), RULE_MOUNT, read_only)] if read_only else []
-    return (*rules, *_device_rules())
+    return (*rules, *_device_rules(), *host_service.rules())
 
 
 @lru_cache(maxsize=1)
@@ -194,7 +214,8 @@ def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) 
         triggers.update(_INSPECTING)
     if triggers:
         triggers.add("fs.*")
-    triggers.update(scope for scope in ("network", "childProcess", "process", "env") if _restricted(compiled[scope]))
+    triggers.update(scope for scope in ("childProcess", "process", "env") if _restricted(compiled[scope]))
+    triggers.add("network")  # whatever the policy: outside the VM there are local addresses, which no bare "allow" opens
     if host_is_writable:
         triggers.add(SETID)
     return frozenset(triggers)
@@ -221,11 +242,8 @@ def _restricted(scope: CompiledScope) -> tuple[str, ...]:
     return tuple(name for name in scope.operations if scope.constant(name) is not True)
 
 
-def _flags(compiled: Mapping[str, CompiledScope], notified: frozenset[str]) -> LaunchFlag:
-    flags = LaunchFlag(0)
-    network = compiled["network"]
-    if any(network.constant(name) is not False for name in OPERATIONS["network"]):
-        flags |= LaunchFlag.LOOPBACK
+def _flags(notified: frozenset[str]) -> LaunchFlag:
+    flags = LaunchFlag.LOOPBACK  # also under network: "deny", where it leads to the VM's resolver and nowhere else
     if notified & {"childProcess", "process", "env"}:
         flags |= LaunchFlag.REGISTER
     if SETID in notified:

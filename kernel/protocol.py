@@ -86,6 +86,9 @@ class MessageType(IntEnum):
     FS = 18
     STATS = 19
     CPU_CLOCK = 20
+    NAME = 24
+    SOCKET = 25
+    LOOKUP_DENIED = 26
 
 
 class EventType(IntEnum):
@@ -118,6 +121,13 @@ class Watch(IntEnum):
     WALL = 1000
     CPU = 1001
     MEMORY = 1002
+
+
+class NameFlag(IntFlag):
+    """What a name's addresses are (`CG_NAME_*`)."""
+
+    OPERATOR = 1
+    HOST_PORTS = 2
 
 
 class Feature(IntFlag):
@@ -158,6 +168,9 @@ class RuleOrigin(IntEnum):
     DEVICE = -5
     UNSUPPORTED = -6
     WIDENING = -7
+    LOCAL_ADDRESS = -8
+    UNRESOLVED = -9
+    HOST_SERVICE = -10
 
 
 # -- the launch blob -------------------------------------------------------------------------------------------------
@@ -208,7 +221,7 @@ class Launch(Record):
 
     LAYOUT = (
         flags(LaunchFlag), U32, U32, U32, BYTES, BYTES, U64, U64,
-        several(record(SetupStep)), several(record(Limit)), several(record(Listener)), BYTES, BYTES,
+        several(record(SetupStep)), several(record(Limit)), several(record(Listener)), several(U32), BYTES, BYTES,
     )  # fmt: skip
     flags: LaunchFlag
     host_pid: int
@@ -221,6 +234,7 @@ class Launch(Record):
     setup: tuple[SetupStep, ...]
     limits: tuple[Limit, ...]
     listeners: tuple[Listener, ...]
+    host_ports: tuple[int, ...]
     filter: bytes
     policy: bytes
 
@@ -347,6 +361,46 @@ class CpuClockRequest(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class NameRequest(Record):
+    """What *name* means inside the VM: two addresses made up for it, and the real *addresses* (packed) that they stand for.
+
+    *port* is dialled instead of the one asked for unless it is 0.
+    """
+
+    TYPE: ClassVar = MessageType.NAME
+    LAYOUT = (BYTES, BYTES, BYTES, flags(NameFlag), U32, several(BYTES))
+    name: bytes
+    ipv4: bytes
+    ipv6: bytes
+    flags: NameFlag
+    port: int
+    addresses: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SocketRequest(Record):
+    """Ask for a new socket in the VM's network namespace; it comes beside the reply."""
+
+    TYPE: ClassVar = MessageType.SOCKET
+    LAYOUT = (U32, U32)
+    domain: int
+    type: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookupDenied(Record):
+    """A name was refused to whoever asked for it from *port* of the VM's loopback over *protocol* (`IPPROTO_*`)."""
+
+    TYPE: ClassVar = MessageType.LOOKUP_DENIED
+    LAYOUT = (U32, U32, I32, BYTES, BYTES)
+    protocol: int
+    port: int
+    rule: int
+    subject: bytes
+    reason: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Stats(Record):
     """The supervisor's counters since the VM started: the data of the reply to `StatsRequest`."""
 
@@ -410,10 +464,15 @@ class Exited(Record):
 # -- packets ---------------------------------------------------------------------------------------------------------
 
 Answer = Ready | LaunchFailed | Reply
-Request = RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest
+Request = RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest | NameRequest | SocketRequest | LookupDenied
 Event = Started | ExecFailed | DenialEvent | Exited
 
-_M = TypeVar("_M", Ready | LaunchFailed | Reply, RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest, Event)
+_M = TypeVar(
+    "_M",
+    Ready | LaunchFailed | Reply,
+    RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest | NameRequest | SocketRequest | LookupDenied,
+    Event,
+)
 
 _ANSWERS: dict[int, type[Answer]] = {Ready.TYPE: Ready, LaunchFailed.TYPE: LaunchFailed, Reply.TYPE: Reply}
 _REQUESTS: dict[int, type[Request]] = {
@@ -422,6 +481,9 @@ _REQUESTS: dict[int, type[Request]] = {
     FsRequest.TYPE: FsRequest,
     StatsRequest.TYPE: StatsRequest,
     CpuClockRequest.TYPE: CpuClockRequest,
+    NameRequest.TYPE: NameRequest,
+    SocketRequest.TYPE: SocketRequest,
+    LookupDenied.TYPE: LookupDenied,
 }
 _EVENTS: dict[int, type[Event]] = {
     Started.TYPE: Started,

@@ -61,7 +61,8 @@ static int prepare(struct cg_vm *vm, struct cg_failure *why) {
     vm->root.host_proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     vm->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (vm->root.own_fds < 0 || vm->root.host_proc < 0 || vm->wake < 0) return cg_fail(why, "descriptors", errno, "/proc of the host");
-    if (pthread_mutex_init(&vm->runs_lock, NULL) != 0 || pthread_rwlock_init(&vm->names, NULL) != 0 || cg_notify_start(vm) != 0) return cg_fail(why, "threads", errno, NULL);
+    if (pthread_mutex_init(&vm->runs_lock, NULL) != 0 || pthread_rwlock_init(&vm->names, NULL) != 0 ||
+        pthread_rwlock_init(&vm->name_table.lock, NULL) != 0 || pthread_mutex_init(&vm->lookups_lock, NULL) != 0 || cg_notify_start(vm) != 0) return cg_fail(why, "threads", errno, NULL);
     return 0;
 }
 

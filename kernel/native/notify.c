@@ -66,7 +66,7 @@ static void respond(struct cg_call *call, int64_t value, int error, uint32_t fla
 }
 
 void cg_answer_error(struct cg_call *call, int error) {
-    if (call->answered) return;
+    if (call->answered || call->tentative) return;
     if (call->tid == 0) { call->answered = true, call->error = error; return; }
     respond(call, 0, -error, 0);
 }
@@ -278,7 +278,7 @@ static void *work(void *context) {
         call->tid = (pid_t)worker->received->pid;
         call->nr = data->nr;
         memcpy(call->args, data->args, sizeof call->args);
-        call->answered = call->unchecked = false;
+        call->answered = call->unchecked = call->tentative = false;
         call->denial = NULL;
         atomic_fetch_add(&vm->notified, 1);
         handler function = call->tid > 0 && call->nr >= 0 && call->nr <= CG_SYSCALL_MAX ? handlers[call->nr] : NULL;
@@ -286,6 +286,7 @@ static void *work(void *context) {
         if (!call->answered) cg_answer_error(call, EACCES); /* no handler, or one that did not decide: a denial */
         if (!worker->receiver) atomic_fetch_add(&vm->waiting_workers, 1);
     }
+    cg_unpin_caller(call);
     free(call);
     release(worker);
     return NULL;

@@ -8,6 +8,8 @@
  *   trace.c     calls proved by ptrace             image.c    what a program file is
  *   env.c       the environment at an exec         members.c  the VM's processes, one by one
  *   watch.c     limits in sum: time and memory of whole runs
+ *   egress.c    where an internet address leads  lookups.c  who asked the VM's resolver
+ *   network.h   with network_address.c, local_address.c, socket_moving.c: what the network handlers share
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
  * Lock order: names, handing_over, runs_lock. None is held across a call that can block on a guest.
@@ -57,6 +59,8 @@ struct cg_launch {
     size_t limit_count;
     struct cg_listener listeners[CG_LISTENERS_MAX];
     size_t listener_count;
+    uint16_t *host_ports;
+    uint32_t host_port_count;
     const uint8_t *filter;
     size_t filter_length;
     struct cg_policy *policy;
@@ -92,6 +96,13 @@ struct cg_run {
 struct cg_worker;
 struct cg_denial;
 
+/* Which name an address stands for inside the VM, and what it leads to: egress.c. The lock is held for a look-up or a change only. */
+struct cg_name;
+/* Who last asked the VM's resolver from which port: lookups.c. */
+#define CG_LOOKUPS_MAX 256
+struct cg_lookup { int protocol; uint16_t port; pid_t tid; };
+struct cg_name_table { pthread_rwlock_t lock; struct cg_name **slots; size_t size, used; };
+
 struct cg_vm {
     struct cg_launch launch;
     int control, init_socket, init_pidfd, host_pidfd, listener, wake; /* wake: eventfd, a worker is about to block */
@@ -101,6 +112,13 @@ struct cg_vm {
     gid_t gid;
     uint32_t features;
     size_t notif_size, response_size;
+    int user_namespace, network_namespace; /* descriptors of the VM's */
+    uint64_t network; /* the cookie of the VM's network namespace (SO_NETNS_COOKIE) */
+    struct cg_name_table name_table;
+    atomic_int spare_sockets[2]; /* TCP over IPv4 and IPv6, outside: socket_moving.c */
+    pthread_mutex_t lookups_lock; /* a leaf, as name_table.lock is */
+    struct cg_lookup lookups[CG_LOOKUPS_MAX];
+    size_t next_lookup;
     pthread_mutex_t runs_lock;
     pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes, removes or looks one up */
     struct cg_run runs[CG_RUNS_MAX];
@@ -163,8 +181,11 @@ struct cg_call {
     pid_t tid;       /* of the caller, as the supervisor sees it; 0 for vm.fs */
     int nr;
     uint64_t args[6];
+    pid_t pinned_tid; /* whose pidfd `pinned` is; 0: nobody's */
+    int pinned;
     bool answered;
     bool unchecked;  /* vm.fs.unchecked: the operator's own words */
+    bool tentative;  /* an error or a refusal is neither answered nor recorded: the caller will ask again */
     int error;       /* vm.fs: the result instead of an answer */
     int64_t value;
     int fd;
@@ -196,6 +217,7 @@ int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /
 /* Descriptor pinned (O_PATH) or duplicated from the caller's table; or a negative errno. */
 int cg_pin_descriptor(struct cg_call *, int number);
 int cg_take_descriptor(struct cg_call *, int number);
+void cg_unpin_caller(struct cg_call *); /* what cg_take_descriptor keeps for the next call */
 int cg_pin_cwd(struct cg_call *);
 struct cg_caller { bool zombie; pid_t group, inner_group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
@@ -222,5 +244,7 @@ void cg_record(struct cg_call *, enum cg_scope scope, unsigned operation, int32_
 /* Refuse whatever the policy says (unsupported calls, widening). */
 void cg_refuse(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
                const char *reason);
+/* Record what the host refused a guest. Main thread. */
+void cg_refused_elsewhere(struct cg_vm *, pid_t tid, unsigned operation, int32_t rule, const char *subject, size_t length, const char *reason);
 
 #endif

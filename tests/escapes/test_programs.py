@@ -54,7 +54,9 @@ def test_a_copy_or_a_link_of_the_loader_is_a_loader_too(vm_factory: Callable[...
     assert result.stdout == "126\n126\n"
 
 
-def test_programs_that_need_no_loader_are_not_taken_for_one(vm_factory: Callable[..., VM], compile_c: Callable[..., Path]) -> None:
+def test_programs_that_need_no_loader_are_not_taken_for_one(
+    vm_factory: Callable[..., VM], compile_c: Callable[..., Path]
+) -> None:
     source = "int main(void) { return 5; }"
     kinds = [compile_c(source), compile_c(source, static=False), compile_c(source, static=False, flags=("-static-pie",))]
     files = {f"/opt/{number}": program.read_bytes() for number, program in enumerate(kinds)}
@@ -123,7 +125,9 @@ def test_scripts_are_read_as_the_kernel_reads_them(vm_factory: Callable[..., VM]
         if os.geteuid() == 0:
             os.chown(host_dir / name, ORDINARY_USER, ORDINARY_USER)
     paths = "\n".join(f"{host_dir}/{name}" for name in scripts)
-    on_host = subprocess.run(["/usr/bin/python3", "-c", RUNS], input=paths, capture_output=True, text=True, check=True, cwd=host_dir).stdout
+    on_host = subprocess.run(
+        ["/usr/bin/python3", "-c", RUNS], input=paths, capture_output=True, text=True, check=True, cwd=host_dir
+    ).stdout
     found = dict(line.split() for line in on_host.splitlines())
     assert found["plain"] == found["blanks"] == "7"
     assert found["carriage-return"] == found["relative"] == str(100 + ENOENT)
@@ -154,7 +158,9 @@ def test_a_script_in_memory_is_judged_with_its_interpreter(vm_factory: Callable[
         "if pid == 0:\n    try: os.execve(fd, ['x'], {})\n    except OSError as error: os._exit(error.errno)\n"
         "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
     )
-    assert vm_factory(permissions=spawning(("deny", "true"))).run(["python3", "-c", program]).stdout[-2:] == "1\n"  # id has no such operand
+    assert (
+        vm_factory(permissions=spawning(("deny", "true"))).run(["python3", "-c", program]).stdout[-2:] == "1\n"
+    )  # id has no such operand
     assert vm_factory(permissions=spawning(("deny", "id"))).run(["python3", "-c", program]).stdout == f"{EACCES}\n"
 
 
@@ -186,7 +192,9 @@ print(*(run(fd, empty=empty) for fd in (sealed, open_memory, gone, path_only) fo
 
 def test_descriptors_memory_and_removed_files_are_judged(vm_factory: Callable[..., VM]) -> None:
     assert vm_factory().run(["python3", "-c", IN_MEMORY]).stdout == "0 0 0 0 0 0 0 0\n"
-    assert vm_factory(permissions={"childProcess": "deny"}).run(["python3", "-c", IN_MEMORY]).stdout == " ".join(["13"] * 8) + "\n"
+    assert (
+        vm_factory(permissions={"childProcess": "deny"}).run(["python3", "-c", IN_MEMORY]).stdout == " ".join(["13"] * 8) + "\n"
+    )
     only_python = spawning(("allow", "python3*"), default="deny")
     assert vm_factory(permissions=only_python).run(["python3", "-c", IN_MEMORY]).stdout == " ".join(["13"] * 8) + "\n"
     by_name = vm_factory(permissions=spawning(("deny", "true"))).run(["python3", "-c", IN_MEMORY]).stdout.split()
@@ -227,11 +235,15 @@ def test_the_question_whether_a_file_may_be_executed_is_answered_as_an_exec_woul
     vm_factory: Callable[..., VM], probe: Probe, host_dir: Path
 ) -> None:
     none = Words((0,))
+
     def asking(name: str) -> str:
         return call("execveat", -100, name, none, none, AT_EXECVE_CHECK)
 
     lines = [asking(name) for name in ("/bin/true", "/etc/passwd", "/no/such/file", "/tmp")]
-    lines += [call("open", "/bin/true", os.O_RDONLY), call("execveat", Earlier(4), "", none, none, AT_EMPTY_PATH | AT_EXECVE_CHECK)]
+    lines += [
+        call("open", "/bin/true", os.O_RDONLY),
+        call("execveat", Earlier(4), "", none, none, AT_EMPTY_PATH | AT_EXECVE_CHECK),
+    ]
     on_host = results(probe.on_host(lines, cwd=host_dir))
     assert on_host in ([0, -EACCES, -ENOENT, -EACCES, 3, 0], [-EINVAL] * 4 + [3, -EINVAL])  # Linux 6.14 brought it
     for permissions in (None, spawning(("deny", "id")), {"env": "deny"}):

@@ -406,8 +406,6 @@ def test_without_a_runtime_image_a_denied_filesystem_starts_nothing(vm_factory: 
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"hosts": {"a": "127.0.0.1:1"}},
-        {"host_ports": [80]},
         {"guest": "wasm"},
         {"engine": "ptrace"},
         {"audit": object()},

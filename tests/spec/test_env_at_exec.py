@@ -1,4 +1,4 @@
-"""env: what a program may hand on when it executes another, settled before the new program's first instruction (SPEC 3.5, A11, AOS-52, AOS-53)."""
+"""env: what an exec hands on is settled before the new program's first instruction (SPEC 3.5, A11, AOS-52, AOS-53)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def env_rules(*rules: tuple[str, str, str], default: str = "allow") -> dict[str,
     return {"env": {"default": default, "rules": made}}
 
 
-#: Executes a program that shows its environment, arguments and auxiliary vector, with the environment that standard input words, one entry a line.
+#: Shows its environment, arguments and auxiliary vector.
 SHOW = r"""
 #include <elf.h>
 #include <link.h>
@@ -52,6 +52,7 @@ int main(int argc, char **argv, char **envp) {
 }
 """
 
+#: Executes it with the environment that standard input words, one entry a line.
 HANDS_ON = """
 import ctypes, os, sys
 entries = [line.encode() for line in sys.stdin.read().split("\\n")[:-1]]
@@ -90,7 +91,14 @@ def test_what_may_not_be_read_is_gone_and_everything_else_in_place(
 ) -> None:
     vm = vm_factory(permissions=env_rules(("deny", "read", "AWS_*")), files=show)
     many = [f"N{number}={'v' * number}" for number in range(40)]
-    for entries in (["A=1"], ["AWS_X=s3cret"], ["AWS_X=1", "A=2", "AWS_Y=3", "B=4", "AWS_"], ["A=1", "AWS_=", "B="], [*many, "AWS_K=s3cret"], []):
+    for entries in (
+        ["A=1"],
+        ["AWS_X=s3cret"],
+        ["AWS_X=1", "A=2", "AWS_Y=3", "B=4", "AWS_"],
+        ["A=1", "AWS_=", "B="],
+        [*many, "AWS_K=s3cret"],
+        [],
+    ):
         kept = [entry for entry in entries if not entry.startswith("AWS_")]
         assert hand_on(vm, *entries, way=way) == (kept, kept, WHOLE)
     assert vm.denials == ()
@@ -115,7 +123,9 @@ def test_a_name_that_may_not_be_written_is_not_added(vm_factory: Callable[..., V
     vm = vm_factory(permissions=env_rules(("deny", "write", "LD_*")), files=show)
     for entry in ("LD_PRELOAD=/tmp/x.so", "LD_PRELOAD=", "LD_PRELOAD"):
         assert hand_on(vm, "A=1", entry) == ([], [], f"errno {EACCES}")
-    assert messages(vm.run("LD_PRELOAD=/x /bin/true")) == ["EACCES: permission denied, env://LD_PRELOAD: blocked by env.write policy"]
+    assert messages(vm.run("LD_PRELOAD=/x /bin/true")) == [
+        "EACCES: permission denied, env://LD_PRELOAD: blocked by env.write policy"
+    ]
     assert vm.run("export LD_PRELOAD=/x; echo in its own memory it is nobodys business").returncode == 0
 
 
@@ -134,7 +144,11 @@ def test_a_name_that_may_not_be_written_is_not_lost(vm_factory: Callable[..., VM
 def test_removal_and_restoration_in_one_exec(vm_factory: Callable[..., VM], show: Mapping[str, bytes]) -> None:
     policy = env_rules(("deny", "read", "AWS_*"), ("deny", "write", "FIX_*"))
     vm = vm_factory(permissions=policy, files=show, env={"FIX_A": "a", "FIX_B": "b"})
-    assert hand_on(vm, "AWS_X=s3cret", "A=1", "FIX_B=b", "AWS_Y=s3cret") == (["A=1", "FIX_B=b", "FIX_A=a"], ["A=1", "FIX_B=b"], WHOLE)
+    assert hand_on(vm, "AWS_X=s3cret", "A=1", "FIX_B=b", "AWS_Y=s3cret") == (
+        ["A=1", "FIX_B=b", "FIX_A=a"],
+        ["A=1", "FIX_B=b"],
+        WHOLE,
+    )
     assert hand_on(vm, "AWS_X=s3cret") == (["FIX_A=a", "FIX_B=b"], [], WHOLE)
 
 
@@ -147,7 +161,9 @@ def test_each_run_has_the_values_that_it_was_given(vm_factory: Callable[..., VM]
     assert vm.run(script, env={"FIX_A": "of this run"}).stdout == "FIX_A=of this run\n"
 
 
-def test_where_nothing_may_be_written_the_environment_is_handed_on_as_it_is(vm_factory: Callable[..., VM], show: Mapping[str, bytes]) -> None:
+def test_where_nothing_may_be_written_the_environment_is_handed_on_as_it_is(
+    vm_factory: Callable[..., VM], show: Mapping[str, bytes]
+) -> None:
     vm = vm_factory(permissions=env_rules(("deny", "write", "**")), files=show, env={"A": "1"})
     assert vm.run(["/usr/bin/env", "/usr/bin/env"]).stdout == vm.run(["/usr/bin/env"]).stdout
     assert hand_on(vm, "NEW=1")[2] == f"errno {EACCES}"
@@ -172,7 +188,10 @@ def test_scripts_and_shells_and_threads_hand_on_the_same(vm_factory: Callable[..
 
 def test_every_environ_in_proc_is_without_what_may_not_be_read(vm_factory: Callable[..., VM]) -> None:
     vm = vm_factory(permissions=env_rules(("deny", "read", "AWS_*")), env={"AWS_A": "s3cret"})
-    script = "AWS_B=s3cret sleep 5 & AWS_C=s3cret env -i AWS_D=s3cret sleep 5 & sleep 0.3; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; kill %1 %2"
+    script = (
+        "AWS_B=s3cret sleep 5 & AWS_C=s3cret env -i AWS_D=s3cret sleep 5 & sleep 0.3;"
+        " cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; kill %1 %2"
+    )
     shown = vm.run(["bash", "-c", script], env={"AWS_E": "s3cret"}).stdout
     assert "PATH=" in shown
     assert "s3cret" not in shown
@@ -189,11 +208,13 @@ def test_nothing_is_asked_where_no_rule_is_about_the_environment(vm_factory: Cal
 
 def test_a_stack_as_the_abi_wants_it(vm_factory: Callable[..., VM], compile_c: Callable[..., Path]) -> None:
     """A moved stack stays aligned to 16 bytes, whatever is put back: vector instructions of a C library would fault."""
-    source = '''
+    source = """
     __asm__(".globl _start\\n_start: mov %rsp, %rdi\\nand $15, %rdi\\nmov $60, %eax\\nsyscall\\n");
-    '''
+    """
     program = compile_c(source, flags=("-nostdlib", "-nostartfiles"))
     for count in range(1, 5):
         fixed = {f"FIX_{number}": "x" * number for number in range(count)}
-        vm = vm_factory(permissions=env_rules(("deny", "write", "FIX_*")), files={"/opt/aligned": program.read_bytes()}, env=fixed)
+        vm = vm_factory(
+            permissions=env_rules(("deny", "write", "FIX_*")), files={"/opt/aligned": program.read_bytes()}, env=fixed
+        )
         assert vm.run("env -i /opt/aligned; echo $?").stdout == "0\n"
