@@ -222,10 +222,9 @@ void exec_program(struct cg_call *call) {
         fs_target_release(&target);
     } else if (flags & AT_EXECVE_CHECK) cg_answer_continue(call, "it executes nothing, which a register says, and every name may be executed");
     if (call->answered) return;
-    if (!exec.image.judged && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_ENV, 0) == 1 && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_ENV, 1) == 1) {
-        cg_answer_continue(call, "no policy has a say in what is executed here");
-        return;
+    if (cg_env_read_rules(call, &environment) == 0) {
+        if (!exec.image.judged && !environment.judged) cg_answer_continue(call, "no policy has a say in what is executed here");
+        else if (cg_env_judge(call, call->args[at ? 3 : 2], &environment) == 0) run_judged(call, &exec);
     }
-    if (cg_env_read_rules(call, &environment) == 0 && cg_env_judge(call, call->args[at ? 3 : 2], &environment) == 0) run_judged(call, &exec);
     cg_env_release(&environment);
 }

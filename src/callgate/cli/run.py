@@ -52,7 +52,15 @@ def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         audit = _open_audit(arguments.audit, stack)
         with policy_warnings_as_lines():
             try:
-                vm = VM(permissions, env=env, mounts=mounts, cwd=arguments.cwd, guest=arguments.guest, engine=arguments.engine)
+                vm = VM(
+                    permissions,
+                    env=env,
+                    mounts=mounts,
+                    cwd=arguments.cwd,
+                    guest=arguments.guest,
+                    engine=arguments.engine,
+                    noexec=arguments.noexec,
+                )
             except (ValueError, TypeError) as error:
                 if type(error).__module__.startswith("callgate."):
                     raise  # PolicyError is a ValueError too, and has a voice of its own
