@@ -52,6 +52,17 @@ def exit_code(ended: Exited) -> int:
     return os.waitstatus_to_exitcode(ended.status)
 
 
+def exceeded_limits(ended: Exited) -> tuple[str, ...]:
+    """Names of the limits that ended a run, as far as its end tells: those the supervisor watches, and the kernel's signals."""
+    names = [name for watch, name in _WATCHED.items() if ended.exceeded >> (watch - Watch.WALL) & 1]
+    code = exit_code(ended)
+    if code == -signal.SIGXCPU and "cpu_seconds" not in names:
+        names.append("cpu_seconds")  # the kernel's own clock of one process was first
+    if code == -signal.SIGXFSZ:
+        names.append("file_size")
+    return tuple(names)
+
+
 class NativeProcess:
     """A program started in the VM, with everything it starts; its events must be read until None."""
 
@@ -232,11 +243,7 @@ class Outcome:
         self.usage = Usage(
             event.user_us / 1e6, event.system_us / 1e6, event.max_rss_kib * 1024, time.monotonic() - self._began, event.notified
         )
-        exceeded = {name for watch, name in _WATCHED.items() if event.exceeded >> (watch - Watch.WALL) & 1}
-        if self.returncode == -signal.SIGXCPU:
-            exceeded.add("cpu_seconds")  # the kernel's own clock of each process was first
-        if self.returncode == -signal.SIGXFSZ:
-            exceeded.add("file_size")
-        if self._oom_kills() > self._oom_kills_before:
-            exceeded.add("memory")
-        self.exceeded = tuple(sorted(exceeded))
+        exceeded = exceeded_limits(event)
+        if self._oom_kills() > self._oom_kills_before and "memory" not in exceeded:
+            exceeded = (*exceeded, "memory")
+        self.exceeded = exceeded

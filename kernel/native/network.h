@@ -64,6 +64,10 @@ int cg_socket_replace(struct cg_call *, const struct cg_socket *old, int fd);
 /* Move it there (if it is not there) unconnected: afterwards socket->fd is the new one. 0 or a negative errno. */
 int cg_socket_move(struct cg_call *, struct cg_socket *, bool outside);
 
+/* ---- socket_peers.c ---- */
+/* Let a datagram socket outside (no other kind needs it) hear this peer too. Before anything can be sent to it. 0 or a negative errno. */
+int cg_socket_hear(int fd, int type, const struct cg_address *peer);
+
 /* ---- calls_unix.c: names in the filesystem, which the fs scope judges ---- */
 bool cg_has_path(const struct cg_address *);
 /* The address by which the judged socket, and no other, is reached. Keeps `peer` pinned. 0, or -1 with the call answered. */

@@ -49,7 +49,7 @@ rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS)
 print(refused([(*rights, array.array("i", [99]))]), refused([(*rights, array.array("i", [0, 0, 0, 0, 0, 99]))]))
 print(refused([(*rights, array.array("i", [0] * 5)), (*rights, array.array("i", [-1]))]), refused([(*rights, b"")]))
 """
-#: A network rule set has every sendmsg judged.
+#: Every sendmsg goes to the supervisor, by a bare verdict and by rules alike.
 JUDGED = {"network": {"default": "deny", "rules": [{"mode": "allow", "patterns": ["127.0.0.1"]}]}}
 
 
@@ -66,5 +66,5 @@ def test_as_many_as_the_kernel_takes_and_nothing_is_left(vm_factory: Callable[..
         for _ in range(3):
             result = vm.run(["python3", "-c", PROGRAM], timeout=60)
             assert (result.stdout.splitlines(), result.stderr) == (on_host, "")
-        assert (vm.status().calls_notified > notified) == (permissions is JUDGED)
+        assert vm.status().calls_notified > notified
         assert until(lambda path=descriptors, most=before: path.stat().st_size <= most)  # type: ignore[misc]

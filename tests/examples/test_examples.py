@@ -99,6 +99,24 @@ def test_every_example_has_its_expectations(project: Path) -> None:
     )
 
 
+def test_running_shows_conversations_terminals_cancellation_and_limits(project: Path) -> None:
+    output = run(project, "examples.running")
+    for line in (
+        "6 * 7 is 42",
+        "it ended with 0",
+        "heard before the last was written: True",
+        "/dev/pts/0 on a screen of 40 132",
+        "the sum of what they said is 19900",
+        "cancelled: True, programs left: 0",
+        "a busy loop: return code -9, over cpu_seconds",
+        "256 MiB of 64: refused or ended",
+        "8 MiB on a disk of 4: No space left on device",
+        "a flood of output: 1024 characters kept",
+        "after 0.5 seconds: 'begun\\n'",
+    ):
+        assert line in output
+
+
 def test_demo_runs_all_of_them_and_counts(project: Path) -> None:
     output = run(project, "examples.demo")
     for name in MODULES:

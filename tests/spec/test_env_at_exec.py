@@ -1,4 +1,4 @@
-"""env: what a program may hand on when it executes another, settled before the new program's first instruction (SPEC 3.5, A11, AOS-52, AOS-53)."""
+"""env: what an exec hands on is settled before the new program's first instruction (SPEC 3.5, A11, AOS-52, AOS-53)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def env_rules(*rules: tuple[str, str, str], default: str = "allow") -> dict[str,
     return {"env": {"default": default, "rules": made}}
 
 
-#: Executes a program that shows its environment, arguments and auxiliary vector, with the environment that standard input words, one entry a line.
+#: Shows its environment, arguments and auxiliary vector.
 SHOW = r"""
 #include <elf.h>
 #include <link.h>
@@ -52,6 +52,7 @@ int main(int argc, char **argv, char **envp) {
 }
 """
 
+#: Executes it with the environment that standard input words, one entry a line.
 HANDS_ON = """
 import ctypes, os, sys
 entries = [line.encode() for line in sys.stdin.read().split("\\n")[:-1]]
@@ -187,7 +188,10 @@ def test_scripts_and_shells_and_threads_hand_on_the_same(vm_factory: Callable[..
 
 def test_every_environ_in_proc_is_without_what_may_not_be_read(vm_factory: Callable[..., VM]) -> None:
     vm = vm_factory(permissions=env_rules(("deny", "read", "AWS_*")), env={"AWS_A": "s3cret"})
-    script = "AWS_B=s3cret sleep 5 & AWS_C=s3cret env -i AWS_D=s3cret sleep 5 & sleep 0.3; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; kill %1 %2"
+    script = (
+        "AWS_B=s3cret sleep 5 & AWS_C=s3cret env -i AWS_D=s3cret sleep 5 & sleep 0.3;"
+        " cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n'; kill %1 %2"
+    )
     shown = vm.run(["bash", "-c", script], env={"AWS_E": "s3cret"}).stdout
     assert "PATH=" in shown
     assert "s3cret" not in shown

@@ -63,7 +63,7 @@ def host_folder(tmp_path: Path) -> HostDir:
 
 
 def kernel_knows_noexec_memory() -> bool:
-    fd = ctypes.CDLL(None).syscall(319, b"probe", MFD_NOEXEC_SEAL)
+    fd = int(ctypes.CDLL(None).syscall(319, b"probe", MFD_NOEXEC_SEAL))
     if fd >= 0:
         os.close(fd)
     return fd >= 0
@@ -109,7 +109,8 @@ def test_seeded_files_are_read_and_not_executed(vm_factory: Callable[..., VM]) -
 def test_nothing_written_is_mapped_as_code(vm_factory: Callable[..., VM]) -> None:
     program = (
         "import mmap, os, sys\nfd = os.open('/tmp/code', os.O_CREAT | os.O_RDWR)\nos.write(fd, bytes(4096))\n"
-        "try: mmap.mmap(fd, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)\nexcept OSError as error: print(error.errno)\n"
+        "try: mmap.mmap(fd, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC)\n"
+        "except OSError as error: print(error.errno)\n"
         "else: print(0)\n"
     )
     assert vm_factory().run(["python3", "-c", program]).stdout == "0\n"

@@ -25,7 +25,8 @@ libc.syscall.restype = ctypes.c_long
 def raw(*arguments):
     result = libc.syscall(*(ctypes.c_long(one) if isinstance(one, int) else one for one in arguments))
     return result if result >= 0 else -ctypes.get_errno()
-PTRACE, TRACEME, PEEKDATA, CONT, SYSCALL, GETREGS, SETREGS, ATTACH, DETACH, SETOPTIONS, SEIZE, INTERRUPT = 101, 0, 2, 7, 24, 12, 13, 16, 17, 0x4200, 0x4206, 0x4207
+PTRACE, TRACEME, CONT, SYSCALL, GETREGS, SETREGS = 101, 0, 7, 24, 12, 13
+ATTACH, DETACH, SETOPTIONS, SEIZE = 16, 17, 0x4200, 0x4206
 VM_READV, VM_WRITEV, KCMP, PIDFD_GETFD = 310, 311, 312, 438
 text = ctypes.create_string_buffer(b"of the parent", 32)
 address = ctypes.addressof(text)
@@ -50,10 +51,12 @@ def say(**found): print(json.dumps(found), flush=True)
 
 EVERY_WAY = """
 first = child()
-say(number=first, read=copy(VM_READV, first), write=copy(VM_WRITEV, first, b"of somebody!")[0], compare=min(raw(KCMP, first, os.getpid(), 1, 0, 0), 0),
-    descriptor=min(raw(PIDFD_GETFD, os.pidfd_open(first), writer, 0), 0), seize=raw(PTRACE, SEIZE, first, 0, 0), attach=raw(PTRACE, ATTACH, child(), 0, 0),
-    init=[raw(PTRACE, ATTACH, 1, 0, 0), raw(PIDFD_GETFD, os.pidfd_open(1), 0, 0), copy(VM_READV, 1)[0]],
-    leader=[raw(PTRACE, ATTACH, os.getppid(), 0, 0), raw(PIDFD_GETFD, os.pidfd_open(os.getppid()), 3, 0), copy(VM_READV, os.getppid())[0]],
+def look_into(pid):
+    return [raw(PTRACE, ATTACH, pid, 0, 0), raw(PIDFD_GETFD, os.pidfd_open(pid), 0, 0), copy(VM_READV, pid)[0]]
+say(number=first, read=copy(VM_READV, first), write=copy(VM_WRITEV, first, b"of somebody!")[0],
+    compare=min(raw(KCMP, first, os.getpid(), 1, 0, 0), 0), descriptor=min(raw(PIDFD_GETFD, os.pidfd_open(first), writer, 0), 0),
+    seize=raw(PTRACE, SEIZE, first, 0, 0), attach=raw(PTRACE, ATTACH, child(), 0, 0),
+    init=look_into(1), leader=look_into(os.getppid()),
     itself=copy(VM_READV, os.getpid())[0], asked_for_it=raw(PTRACE, TRACEME, 0, 0, 0))
 """
 
@@ -149,8 +152,9 @@ while True:
         content = ctypes.create_string_buffer(secret, 32)
         here, there = struct.pack("QQ", ctypes.addressof(content), 16), struct.pack("QQ", argument, 16)
         seen.append(raw(VM_WRITEV, traced, here, 1, there, 1, 0))
-        if AS_ANOTHER_CALL: struct.pack_into("q", registers, 15 * 8, 257), struct.pack_into("Q", registers, 14 * 8, 2**64 - 100), struct.pack_into("Q", registers, 13 * 8, argument), struct.pack_into("Q", registers, 12 * 8, 0)
-        if AS_ANOTHER_CALL: raw(PTRACE, SETREGS, traced, 0, view)
+        if AS_ANOTHER_CALL:  # openat(AT_FDCWD, path, O_RDONLY): rdx, rsi, rdi and orig_rax follow one another
+            struct.pack_into("QQQQ", registers, 12 * 8, 0, argument, 2**64 - 100, 257)
+            raw(PTRACE, SETREGS, traced, 0, view)
 say(seen=seen, ended=os.waitstatus_to_exitcode(status))
 """
 NO_SECRET = {"fs": {"default": "allow", "rules": [{"mode": "deny", "paths": ["/w/secret"]}]}}
@@ -199,8 +203,8 @@ def test_a_tracer_cannot_switch_the_filter_off(vm_factory: Callable[..., VM]) ->
     question = """
 first = child()
 suspend = 1 << 21
-say(seize=raw(PTRACE, SEIZE, first, 0, suspend), plain=raw(PTRACE, SEIZE, first, 0, 0), options=raw(PTRACE, SETOPTIONS, first, 0, suspend),
-    filter=raw(PTRACE, 0x420c, first, 0, 0))
+say(seize=raw(PTRACE, SEIZE, first, 0, suspend), plain=raw(PTRACE, SEIZE, first, 0, 0),
+    options=raw(PTRACE, SETOPTIONS, first, 0, suspend), filter=raw(PTRACE, 0x420c, first, 0, 0))
 """
     found = ask(vm_factory(permissions=rules(("allow", "ptrace"))), question)
     assert (found["seize"], found["plain"], found["options"]) == (-1, 0, -1)

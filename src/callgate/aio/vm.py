@@ -224,9 +224,9 @@ def _all(result: Any) -> Any:
 
 async def _to_the_end(run: CapturedRun[Any], timeout: float | None) -> Result[Any]:
     """The result of *run*; if this is cancelled, or a listener raises, what it started is killed and gone first."""
-    over = False
+    over, limit = False, asyncio.timeout(timeout)
     try:
-        async with asyncio.timeout(timeout) as limit:
+        async with limit:
             await _until_over(run)
         over = True
     except TimeoutError:

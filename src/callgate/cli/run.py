@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from callgate.cli.messages import CANNOT_START, SIGNALLED, TIMED_OUT, UsageError, complain
 from callgate.cli.policy import load_permissions, policy_warnings_as_lines
+from callgate.guest.process import exceeded_limits
 from callgate.guest.terminal import StdioRelay
 from callgate.kernel.audit import Denial
 from callgate.kernel.protocol import ExecFailed, Exited
@@ -48,11 +49,21 @@ def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     allow_hosts(permissions, arguments.allow_host)
     env = dict(_variable(text) for text in arguments.env)
     mounts = dict(_mount(text) for text in arguments.mount)
+    limits = dict(_limit(text) for text in arguments.limit)
     with ExitStack() as stack:
         audit = _open_audit(arguments.audit, stack)
         with policy_warnings_as_lines():
             try:
-                vm = VM(permissions, env=env, mounts=mounts, cwd=arguments.cwd, guest=arguments.guest, engine=arguments.engine)
+                vm = VM(
+                    permissions,
+                    env=env,
+                    mounts=mounts,
+                    cwd=arguments.cwd,
+                    guest=arguments.guest,
+                    engine=arguments.engine,
+                    limits=limits,
+                    best_effort=arguments.best_effort,
+                )
             except (ValueError, TypeError) as error:
                 if type(error).__module__.startswith("callgate."):
                     raise  # PolicyError is a ValueError too, and has a voice of its own
@@ -90,6 +101,7 @@ class Session:
         self._interrupts = 0
         self._denials: list[Denial] = []
         self._dropped = 0
+        self._exceeded: tuple[str, ...] = ()
 
     def follow(self, vm: VM, process: NativeProcess, relay: StdioRelay, signals: int) -> None:
         """Takes events and passes signals on until the program has ended and nothing it started is left."""
@@ -128,6 +140,7 @@ class Session:
             code = os.waitstatus_to_exitcode(event.status)
             self.returncode = SIGNALLED - code if code < 0 else code
             self._dropped = event.denials_dropped
+            self._exceeded = exceeded_limits(event)
         elif isinstance(event, ExecFailed):
             self.returncode, self.failure = process.exec_failure(event)
         return event is not None
@@ -167,6 +180,7 @@ class Session:
                     "timed_out": self._timed_out,
                     "duration": round(time.monotonic() - self._started, 6),
                     "error": self.failure or None,
+                    "exceeded": list(self._exceeded),
                     "denials": [asdict(denial) for denial in self._denials],
                     "dropped_denials": self._dropped,
                 }
@@ -174,6 +188,8 @@ class Session:
             return code
         if self._timed_out:
             complain(f"timeout: ended after {self._timeout:g} seconds")
+        for name in self._exceeded:
+            complain(f"ended for going over the limit {name}")
         if self.failure:
             complain(self.failure)
         for line in summary(self._denials, self._dropped):
@@ -258,6 +274,16 @@ def _variable(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise UsageError(f"--env {text}: must be NAME=VALUE")
     return name, value
+
+
+def _limit(text: str) -> tuple[str, int | float | str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or name in ("output", "wall_seconds"):
+        raise UsageError(f"--limit {text}: must be NAME=N, NAME one of the limits that --help lists; --timeout bounds the time")
+    try:
+        return name, float(value) if name == "cpu_seconds" else int(value)
+    except ValueError:
+        return name, value  # a size such as 512M, or a mistake that is told with the limit's name
 
 
 def _mount(text: str) -> tuple[str, HostDir]:

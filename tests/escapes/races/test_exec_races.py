@@ -1,4 +1,4 @@
-"""What is executed, its arguments and its environment change while the call is judged: what runs is what was judged (catalogue 57 to 59)."""
+"""What is executed, with what arguments and variables, changes meanwhile: what runs is what was judged (catalogue 57 to 59)."""
 
 from __future__ import annotations
 
