@@ -63,6 +63,16 @@ def test_every_file_the_reading_order_names_exists(project: Path) -> None:
     text = (project / "docs" / "reading-order.md").read_text()
     names = set(re.findall(r"`([\w./]+(?:\.py|\.c|\.h|\.md|/))`", text))
     assert len(names) > 20
-    top = ["", "kernel", "kernel/native", "kernel/syscalls", "kernel/confinement", "kernel/egress", "scopes", "guest", "src/callgate"]
+    top = [
+        "",
+        "kernel",
+        "kernel/native",
+        "kernel/syscalls",
+        "kernel/confinement",
+        "kernel/egress",
+        "scopes",
+        "guest",
+        "src/callgate",
+    ]
     missing = [name for name in names if not any((project / folder / name).exists() for folder in top)]
     assert not missing

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from callgate.cli.messages import CANNOT_START, SIGNALLED, TIMED_OUT, UsageError, complain
+from callgate.cli.messages import CANNOT_START, SIGNALLED, TIMED_OUT, StartError, UsageError, complain
 from callgate.cli.policy import load_permissions, policy_warnings_as_lines
 from callgate.guest.process import exceeded_limits
 from callgate.guest.terminal import StdioRelay
@@ -40,39 +40,12 @@ MOUNT_MODES: Final = ("ro", "rw", "cow")
 
 def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Runs `argv`; the exit code. Mistakes of the user leave as UsageError or PolicyError, before anything is started."""
-    from callgate.vm import VM
-
     if not argv or not argv[0]:
         raise UsageError("run what? (usage: callgate run [options] -- PROGRAM [ARGUMENT ...])")
     timeout = _seconds(arguments.timeout)
-    permissions = load_permissions(arguments.policy) if arguments.policy is not None else {}
-    allow_hosts(permissions, arguments.allow_host)
-    env = dict(_variable(text) for text in arguments.env)
-    mounts = dict(_mount(text) for text in arguments.mount)
-    limits = dict(_limit(text) for text in arguments.limit)
     with ExitStack() as stack:
         audit = _open_audit(arguments.audit, stack)
-        with policy_warnings_as_lines():
-            try:
-                vm = VM(
-                    permissions,
-                    env=env,
-                    mounts=mounts,
-                    cwd=arguments.cwd,
-                    guest=arguments.guest,
-                    engine=arguments.engine,
-                    limits=limits,
-                    best_effort=arguments.best_effort,
-                )
-            except (ValueError, TypeError) as error:
-                if type(error).__module__.startswith("callgate."):
-                    raise  # PolicyError is a ValueError too, and has a voice of its own
-                raise UsageError(str(error)) from None
-            except OSError as error:
-                if type(error).__module__.startswith("callgate."):
-                    raise
-                complain(f"the VM could not be started: {error}")
-                return CANNOT_START
+        vm = vm_of(arguments)
         stack.callback(vm.close)
         session = Session(timeout)
         signals = stack.enter_context(_signals())
@@ -87,6 +60,37 @@ def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
             session.returncode = CANNOT_START
         relay.close()
         return session.report(audit, as_json=arguments.json)
+
+
+def vm_of(arguments: argparse.Namespace) -> VM:
+    """The VM that the options ask for. Mistakes of the user leave as UsageError or PolicyError, a refusing host as StartError."""
+    from callgate.vm import VM
+
+    permissions = load_permissions(arguments.policy) if arguments.policy is not None else {}
+    allow_hosts(permissions, arguments.allow_host)
+    env = dict(_variable(text) for text in arguments.env)
+    mounts = dict(_mount(text) for text in arguments.mount)
+    limits = dict(_limit(text) for text in arguments.limit)
+    with policy_warnings_as_lines():
+        try:
+            return VM(
+                permissions,
+                env=env,
+                mounts=mounts,
+                cwd=arguments.cwd,
+                guest=arguments.guest,
+                engine=arguments.engine,
+                limits=limits,
+                best_effort=arguments.best_effort,
+            )
+        except (ValueError, TypeError) as error:
+            if type(error).__module__.startswith("callgate."):
+                raise  # PolicyError is a ValueError too, and has a voice of its own
+            raise UsageError(str(error)) from None
+        except OSError as error:
+            if type(error).__module__.startswith("callgate."):
+                raise
+            raise StartError(f"the VM could not be started: {error}") from None
 
 
 class Session:
