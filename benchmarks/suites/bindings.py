@@ -93,8 +93,12 @@ def measure(bench: Bench) -> SuiteResult:
             bench.interleave(variants, rounds=9, warm_up=1)
             case = result.case(f"{callers} caller{'s' if callers > 1 else ''}")
             measured = {name: taken[1:] for name, taken in figures.items()}  # without the warm-up
-            for index, (what, unit, scale) in enumerate((("p50", "us", 1e6), ("p99", "us", 1e6), ("calls per second", "/s", 1.0))):
-                case.add({f"{name}, {what}": [each[index] for each in taken] for name, taken in measured.items()}, unit, scale=scale)
+            for index, (what, unit, scale) in enumerate(
+                (("p50", "us", 1e6), ("p99", "us", 1e6), ("calls per second", "/s", 1.0))
+            ):
+                case.add(
+                    {f"{name}, {what}": [each[index] for each in taken] for name, taken in measured.items()}, unit, scale=scale
+                )
             case.compare(f"{CALL}, p50", f"{ECHO}, p50", target=AGAINST_ECHO)
             case.compare(f"{CALL}, p99", f"{ECHO}, p99")
             case.compare(f"{ECHO}, calls per second", f"{CALL}, calls per second", target=AGAINST_ECHO)

@@ -41,7 +41,7 @@ def test_calls_give_results_and_reuse_their_connection(reach: Any) -> None:
     served = reach({"add": add, "math": {"add": add}, "echo": lambda value: value})
     assert guest.call("add", 2, 3) == 5
     assert guest.call("math:add", a=1, b=2) == 3
-    for value in (None, True, 1.5, "é\n\"\\\u2028😀", [1, [2]], {"a": {"b": 1}}, "x" * (6 << 20)):
+    for value in (None, True, 1.5, 'é\n"\\\u2028😀', [1, [2]], {"a": {"b": 1}}, "x" * (6 << 20)):
         assert guest.call("echo", value) == value
     assert [tool["name"] for tool in guest.bindings()] == ["add", "math:add", "echo"]
     assert len(served.service._connections) == 1

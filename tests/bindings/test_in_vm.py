@@ -111,7 +111,11 @@ def test_a_policy_gates_each_binding_and_the_refused_one_is_not_reached(vm_facto
     assert remove.reached == 1
     vm = vm_factory(policy, bindings={"add": add, "rm": remove})
     refused = "EACCES: permission denied, binding://rm: blocked by binding.invoke policy"
-    for done in (by_python(vm, "rm", path="/x"), by_command(vm, "rm", path="/x"), vm.run(["/run/callgate/bin/rm", "--path", "/x"])):
+    for done in (
+        by_python(vm, "rm", path="/x"),
+        by_command(vm, "rm", path="/x"),
+        vm.run(["/run/callgate/bin/rm", "--path", "/x"]),
+    ):
         assert done.returncode == 126
         assert refused in done.stderr
         assert [denial.message for denial in done.denials] == [refused]
@@ -224,9 +228,9 @@ def search(query: str, limit: int = 10, exact: bool = False, tags: list[str] | N
         ("search --query 'a b'", {"query": "a b", "limit": 10, "exact": False, "tags": None}),
         ("search --query 5 --limit=3 --exact", {"query": "5", "limit": 3, "exact": True, "tags": None}),
         ("search --query= --no-exact --tags '[\"x\"]'", {"query": "", "limit": 10, "exact": False, "tags": ["x"]}),
-        ("search --json '{\"query\": \"é\\n\\\"\"}' --limit 4", {"query": 'é\n"', "limit": 4, "exact": False, "tags": None}),
-        ("echo '{\"query\": \"in\"}' > f; search --json-file f", {"query": "in", "limit": 10, "exact": False, "tags": None}),
-        ("echo '{\"query\": \"in\"}' | search --json-file=-", {"query": "in", "limit": 10, "exact": False, "tags": None}),
+        ('search --json \'{"query": "é\\n\\""}\' --limit 4', {"query": 'é\n"', "limit": 4, "exact": False, "tags": None}),
+        ('echo \'{"query": "in"}\' > f; search --json-file f', {"query": "in", "limit": 10, "exact": False, "tags": None}),
+        ('echo \'{"query": "in"}\' | search --json-file=-', {"query": "in", "limit": 10, "exact": False, "tags": None}),
     ],
 )
 def test_a_command_takes_its_arguments_as_typed(vm_factory: Factory, line: str, expected: dict[str, Any]) -> None:
@@ -242,7 +246,11 @@ def test_a_command_takes_its_arguments_as_typed(vm_factory: Factory, line: str, 
         ("search --query", 2, "search: --query needs a value"),
         ("search word", 2, "search: 'word' is no option: arguments are given by name, as in --query VALUE"),
         ("search --limit ten --query x", 1, "search: TypeError: limit: must be an integer, not string"),
-        ("search --query x --color red", 1, "search: TypeError: there is no argument 'color'; it takes query, limit, exact, tags"),
+        (
+            "search --query x --color red",
+            1,
+            "search: TypeError: there is no argument 'color'; it takes query, limit, exact, tags",
+        ),
         ("search --json '[1]'", 2, "search: --json: must be one JSON object that holds the arguments"),
         ("search --json '{'", 2, "search: --json: not JSON"),
         ("search --json-file /no/such", 2, "search: /no/such: No such file or directory"),
@@ -312,8 +320,11 @@ def test_a_node_script_speaks_the_plain_protocol(vm_factory: Factory) -> None:
 
 
 def test_a_shell_script_uses_the_commands_without_any_interpreter(vm_factory: Factory) -> None:
-    vm = vm_factory({"fs": {"default": "deny", "rules": [{"mode": "deny", "operations": ["*"], "paths": ["/usr/**/python3*"]}]}}, bindings={"add": add})
-    assert vm.run(["sh", "-c", "total=$(add --a 2 --b 3) && echo \"$total\""]).stdout == '{"ok": true, "result": 5}\n'
+    vm = vm_factory(
+        {"fs": {"default": "deny", "rules": [{"mode": "deny", "operations": ["*"], "paths": ["/usr/**/python3*"]}]}},
+        bindings={"add": add},
+    )
+    assert vm.run(["sh", "-c", 'total=$(add --a 2 --b 3) && echo "$total"']).stdout == '{"ok": true, "result": 5}\n'
 
 
 # -- who calls ----------------------------------------------------------------------------------------------------------------------------
@@ -328,12 +339,17 @@ def test_a_function_that_asks_learns_who_calls(vm_factory: Factory) -> None:
 
     vm = vm_factory(bindings={"whoami": whoami})
     assert "context" not in json.dumps(vm.bindings)
-    script = "import os; from callgate_guest import call; print(call('whoami') == [os.getpid(), os.path.realpath('/proc/self/exe')])"
+    script = (
+        "import os; from callgate_guest import call; print(call('whoami') == [os.getpid(), os.path.realpath('/proc/self/exe')])"
+    )
     assert vm.run(["python3", "-c", script]).stdout == "True\n"
     assert seen[-1].vm is vm
     assert vm.call("whoami") == [0, ""]
     # Where the supervisor connects on the guest's behalf, the message is still the guest's own.
-    judged = vm_factory({"fs": {"default": "allow", "rules": [{"mode": "deny", "operations": ["*"], "paths": ["/vault/**"]}]}}, bindings={"whoami": whoami})
+    judged = vm_factory(
+        {"fs": {"default": "allow", "rules": [{"mode": "deny", "operations": ["*"], "paths": ["/vault/**"]}]}},
+        bindings={"whoami": whoami},
+    )
     assert judged.run(["python3", "-c", script]).stdout == "True\n"
 
 
@@ -427,7 +443,7 @@ def test_calls_of_many_processes_do_not_mix_and_vms_are_independent(vm_factory: 
     vms = [vm_factory(bindings={"who": lambda n=n: n}) for n in range(3)]
     script = "import os, sys\nfrom callgate_guest import call\nfor _ in range(8): os.fork()  if len(sys.argv) > 9 else None\nprint({call('who') for _ in range(20)})"
     for n, vm in enumerate(vms):
-        done = vm.run(f"for i in 1 2 3 4 5 6; do python3 -c \"{script}\" & done; wait")
+        done = vm.run(f'for i in 1 2 3 4 5 6; do python3 -c "{script}" & done; wait')
         assert done.stdout == f"{{{n}}}\n" * 6
 
 

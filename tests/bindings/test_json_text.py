@@ -91,7 +91,9 @@ def holding_itself() -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize("value", [{1, 2}, object(), b"bytes", float("nan"), [float("inf")], {(1,): 2}, "\ud800", holding_itself()])
+@pytest.mark.parametrize(
+    "value", [{1, 2}, object(), b"bytes", float("nan"), [float("inf")], {(1,): 2}, "\ud800", holding_itself()]
+)
 def test_what_json_cannot_hold_is_an_error(value: Any) -> None:
     with pytest.raises(JsonError):
         encode(value)

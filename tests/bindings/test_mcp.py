@@ -95,7 +95,9 @@ def session(policy: Path, work: Callable[[Client], Awaitable[None]]) -> None:
     from mcp import Client, StdioServerParameters
 
     parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "callgate", "mcp", "-p", str(policy)], env=dict(os.environ) | {"PYTHONWARNINGS": "default"}
+        command=sys.executable,
+        args=["-m", "callgate", "mcp", "-p", str(policy)],
+        env=dict(os.environ) | {"PYTHONWARNINGS": "default"},
     )
 
     async def run() -> None:

@@ -43,7 +43,7 @@ class Options(TypedDict):
     name: NotRequired[str]
 
 
-def takes(  # noqa: PLR0913
+def takes(
     a: int,
     b: float,
     c: str,
@@ -71,9 +71,13 @@ def parameters(function: Any) -> Parameters:
     return found
 
 
-scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5).map(lambda x: round(x, 1)) | st.sampled_from(["x", "y", ""])
+scalars = (
+    st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5).map(lambda x: round(x, 1)) | st.sampled_from(["x", "y", ""])
+)
 names = st.sampled_from(["x", "y", "depth", "name", "tags", "z"])
-json_values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3), max_leaves=6)
+json_values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3), max_leaves=6
+)
 
 
 @given(name=st.sampled_from(list(parameters(takes).schema["properties"])), value=json_values)
@@ -217,14 +221,23 @@ def test_methods_partials_and_callable_objects_are_functions_too() -> None:
             whole.bind([], {"n": "x"})
 
 
-SCHEMA = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1}}, "required": ["n"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer", "minimum": 1}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
 
 
 def test_an_explicit_schema_takes_the_place_of_the_annotations() -> None:
     whole = parameters(Binding(anything, schema=SCHEMA))
     assert whole.schema == SCHEMA
     assert whole.bind([2], {}) == ([], {"n": 2})
-    for named, message in (({"n": 0}, "arguments.n: must be at least 1"), ({}, "arguments: 'n' is missing"), ({"m": 1}, "'n' is missing")):
+    for named, message in (
+        ({"n": 0}, "arguments.n: must be at least 1"),
+        ({}, "arguments: 'n' is missing"),
+        ({"m": 1}, "'n' is missing"),
+    ):
         with pytest.raises(Mismatch, match=message):
             whole.bind([], named)
 
@@ -247,9 +260,13 @@ schemas = st.deferred(
         st.fixed_dictionaries({"enum": st.lists(scalars, min_size=1, max_size=3)}),
         st.fixed_dictionaries({"const": scalars}),
         st.fixed_dictionaries({"minimum": st.integers(-3, 3)}, optional={"exclusiveMaximum": st.integers(-3, 5)}),
-        st.fixed_dictionaries({"minLength": st.integers(0, 2)}, optional={"maxLength": st.integers(0, 2), "pattern": st.just("x")}),
+        st.fixed_dictionaries(
+            {"minLength": st.integers(0, 2)}, optional={"maxLength": st.integers(0, 2), "pattern": st.just("x")}
+        ),
         st.fixed_dictionaries({"maxItems": st.integers(0, 2), "items": schemas}),
-        st.fixed_dictionaries({"properties": st.dictionaries(names, schemas, max_size=2), "required": st.lists(names, max_size=2)}),
+        st.fixed_dictionaries(
+            {"properties": st.dictionaries(names, schemas, max_size=2), "required": st.lists(names, max_size=2)}
+        ),
         st.fixed_dictionaries({"additionalProperties": st.booleans() | schemas}),
         st.fixed_dictionaries({"anyOf": st.lists(schemas, min_size=1, max_size=2)}),
         st.fixed_dictionaries({"oneOf": st.lists(schemas, min_size=1, max_size=2)}),
