@@ -158,7 +158,11 @@ class Connection:
                 callback()
             self.look_again()
         if mask & _READABLE and not self.closed:
-            self._read()
+            try:
+                self._read()
+            except BaseException:  # a defect here: the guest hears of its end instead of waiting for ever
+                self.close()
+                raise
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
@@ -186,13 +190,8 @@ class Connection:
             except FrameError as error:
                 self._ended = True
                 trouble = error
-        # Not both within a message and here: what has begun is read on by the usual way.
-        if (
-            len(bodies) == 1
-            and len(bodies[0]) < SMALL
-            and not self._decoder.inside
-            and self._service.answer_here(self, bodies[0], sender)
-        ):
+        whole = len(bodies) == 1 and not self._decoder.inside
+        if whole and len(bodies[0]) < SMALL and self._service.answer_here(self, bodies[0]):
             return
         calls = self._receive(bodies, sender)
         if trouble is not None:

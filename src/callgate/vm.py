@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from callgate.bindings.binding import CALL_SECONDS, Binding
 from callgate.bindings.registry import BindingRegistry
@@ -30,7 +30,6 @@ from callgate.scopes.policy import Policy
 from callgate.scopes.request import Verdict
 
 if TYPE_CHECKING:
-    from callgate.bindings.binding import HostFunction
     from callgate.bindings.registry import Bindings
     from callgate.guest.filesystem import GuestFiles
     from callgate.guest.result import Command, Result
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 
 
 _P = ParamSpec("_P")
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _ends_bindings_on_failure(init: Callable[Concatenate[VM, _P], None]) -> Callable[Concatenate[VM, _P], None]:
@@ -219,21 +219,35 @@ class VM:
         self._authorize("binding", "*", name)
         return call_here(self._bindings[name], args, kwargs, lambda: self)
 
+    @overload
+    def binding(self, function: _F, /) -> _F: ...
+
+    @overload
     def binding(
         self,
-        function: HostFunction | None = None,
+        function: None = None,
         /,
         *,
         name: str | None = None,
         timeout: float | None = CALL_SECONDS,
         schema: Mapping[str, Any] | None = None,
-    ) -> Any:  # the function, or a decorator: what the user's checker makes of the function should stay as it is
+    ) -> Callable[[_F], _F]: ...
+
+    def binding(
+        self,
+        function: _F | None = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: float | None = CALL_SECONDS,
+        schema: Mapping[str, Any] | None = None,
+    ) -> _F | Callable[[_F], _F]:
         """Register a function as a binding of this VM, as a decorator: under its own name, or under *name* (`group:name`).
 
         Where no `binding` policy was given, the first binding grants the scope, as it does at construction.
         """
 
-        def register(function: HostFunction) -> HostFunction:
+        def register(function: _F) -> _F:
             self._register(name or str(getattr(function, "__name__", "")), Binding(function, schema=schema, timeout=timeout))
             return function
 

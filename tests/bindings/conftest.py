@@ -15,7 +15,7 @@ from callgate.bindings.registry import BindingRegistry, Bindings
 from callgate.bindings.service import HostService
 from tests.vm_fixtures import host_dir as host_dir
 
-SECONDS = 30.0  # after which a test that hangs fails instead
+SECONDS = 20.0  # after which a test that hangs fails instead
 
 
 class OpenGate:

@@ -1,4 +1,4 @@
-"""The host service on its socket: calls, and everything that is no proper call, each with one clear error and no harm to others."""
+"""The host service on its socket: calls, and what is no proper call: one clear error each, and no harm to others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def error_of(reply: Any) -> tuple[str, str]:
     return reply["error"]["code"], reply["error"]["message"]
 
 
-# -- calls -------------------------------------------------------------------------------------------------------------------
+# -- calls -----------------------------------------------------------------------------------------
 
 
 def test_a_call_is_answered_with_its_id_and_result(serve: Serve) -> None:
@@ -139,7 +139,7 @@ def test_results_and_arguments_of_megabytes_pass(serve: Serve) -> None:
     assert client.call("double", text="x" * (7 << 20))["result"] == "x" * (14 << 20)
 
 
-# -- streams --------------------------------------------------------------------------------------------------------------------
+# -- streams ---------------------------------------------------------------------------------------
 
 
 def test_a_generator_streams_and_its_error_ends_the_stream(serve: Serve) -> None:
@@ -202,7 +202,7 @@ def test_a_slow_reader_stops_the_stream_and_nobody_else(serve: Serve, is_async: 
         assert closed.wait(SECONDS)
 
 
-# -- time, cancellation, and the end of callers -----------------------------------------------------------------------------------
+# -- time, cancellation, and the end of callers ----------------------------------------------------
 
 
 def test_a_function_that_takes_too_long_is_given_up(serve: Serve, held: Held) -> None:
@@ -310,7 +310,7 @@ def test_functions_that_never_return_block_their_callers_and_no_other_vm(serve: 
     assert stuck.connect().call("add", a=1, b=1)["result"] == 2
 
 
-# -- what is no request -----------------------------------------------------------------------------------------------------------
+# -- what is no request ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_random_bytes_never_disturb_another_connection(serve: Serve) -> None:
         assert steady.call("add", round_number, a=round_number, b=1)["result"] == round_number + 1
 
 
-# -- many callers ---------------------------------------------------------------------------------------------------------------------
+# -- many callers ----------------------------------------------------------------------------------
 
 
 def test_calls_from_many_connections_do_not_mix(serve: Serve) -> None:
@@ -521,7 +521,7 @@ def test_a_hundred_thousand_calls_leave_nothing_behind(serve: Serve) -> None:
     assert not Client(served.path).call("add", a=1, b="x")["ok"]
 
 
-# -- quick functions, which run on the loop's own thread ------------------------------------------------------------------------------
+# -- quick functions, which run on the loop's own thread -------------------------------------------
 
 
 def warmed(client: Client, name: str, **arguments: Any) -> None:
@@ -546,7 +546,7 @@ def test_a_quick_function_runs_without_a_change_of_threads_and_a_slow_one_does_n
 def test_quick_functions_fail_and_are_refused_like_others(serve: Serve) -> None:
     mood: list[Any] = [1]
 
-    def moody(n: int = 0) -> Any:
+    def moody(n: int = 0) -> Any:  # noqa: ARG001 - for callers to get wrong
         value = mood[0]
         if isinstance(value, BaseException):
             raise value
@@ -642,7 +642,7 @@ def test_a_quick_function_may_wait_for_another_call_of_its_own_service(serve: Se
         if not deeper[0]:
             return "quick"
         deeper[0] = False
-        return "through " + Client(served.path).call("some")["result"]
+        return "through " + str(served.connect().call("some")["result"])
 
     served = serve({"some": some})
     client = served.connect()
