@@ -159,6 +159,8 @@ def _check_name(name: object) -> None:
         raise TypeError(f"the name of a binding must be str, not {type(name).__name__}")
     if not _NAME.fullmatch(name) or name in (".", ".."):
         raise ValueError(f"{name!r} cannot name a binding: 1 to 64 of the letters A-Z and a-z, digits, '_', '.' and '-'")
+    if name.startswith("callgate-"):
+        raise ValueError(f"{name!r} cannot name a binding: its command would take the place of one of callgate's own")
 
 
 #: Turns a function into a binding of a VM, as a decorator.

@@ -20,11 +20,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Say nothing: the report is about the guests."""
 
 
-def fetch(url: str) -> list[str]:
-    """A program that prints the page at *url*."""
-    return ["python3", "-c", f"import urllib.request\nprint(urllib.request.urlopen('{url}', timeout=20).read().decode().strip())"]
-
-
 @contextmanager
 def web_server() -> Iterator[str]:
     """Serve on a free port of this machine's loopback; gives `address:port`."""

@@ -1,4 +1,4 @@
-"""The programs that guests call host functions with, as they lie in a VM: one command under many names, and a Python module."""
+"""What guests reach the host's services with, as it lies in a VM: one command under many names, and Python modules."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from callgate.kernel.supervisor_process import EXECUTABLE
 from callgate.scopes.errors import InternalError
 
 _COMMAND = EXECUTABLE.with_name(COMMAND)  # where the build puts what it compiles
-_MODULE = Path(__file__).with_name("inside") / "callgate_guest.py"
+_INSIDE = Path(__file__).with_name("inside")
+_MODULES = ("callgate_guest.py", "callgate_fetch.py")
+_FETCH = "callgate-fetch"  # the command starts the module of that name
 
 
 @lru_cache(maxsize=1)
-def _command_and_module() -> tuple[bytes, bytes]:
+def _command_and_modules() -> tuple[bytes, dict[str, bytes]]:
     """Their content. `InternalError` if the package was not built completely."""
     try:
-        return _COMMAND.read_bytes(), _MODULE.read_bytes()
+        return _COMMAND.read_bytes(), {f"{PYTHON}/{name}": (_INSIDE / name).read_bytes() for name in _MODULES}
     except OSError as error:
         raise InternalError(f"{error.filename} is missing: the C part of callgate was not built; reinstall it") from error
 
@@ -30,5 +32,5 @@ def link(name: str) -> tuple[str, str]:
 
 def programs(names: Iterable[str]) -> HostPrograms:
     """Everything, with a link for each of *names*."""
-    command, module = _command_and_module()
-    return HostPrograms(str(_COMMAND), command, {f"{PYTHON}/{_MODULE.name}": module}, [link(name) for name in names])
+    command, modules = _command_and_modules()
+    return HostPrograms(str(_COMMAND), command, modules, [link(name) for name in (_FETCH, *names)])

@@ -42,6 +42,10 @@ class PolicyGate:
         """Whether a binding may be called, without a record."""
         return self._policy.decide("binding", "*", name).allowed
 
+    def has_allowed(self, name: str) -> bool:
+        """Whether a call of a binding was allowed before, and would be again."""
+        return ("binding", "*", name) in self._allowed
+
     def refusal(self, scope: str, operation: str, subject: str, sender: int) -> str | None:
         """The message of a refusal, which is then on record; None if the operation is allowed."""
         error = self.judge(scope, operation, subject)
@@ -85,9 +89,9 @@ class HostServiceHandle:
         self._end: weakref.finalize[..., Any] | None = None
         self._closed = False
 
-    def fileno(self) -> int:
+    def filenos(self) -> tuple[int, ...]:
         """Readable once a guest has connected, as long as the service is not active."""
-        return self._listener.fileno()
+        return (self._listener.fileno(),)
 
     @property
     def active(self) -> bool:

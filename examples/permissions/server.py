@@ -5,7 +5,6 @@ from __future__ import annotations
 from callgate import VM
 from callgate.scopes import Permissions
 from examples import outside, report
-from examples.outside import fetch
 
 GRANT_NETWORK: Permissions = {"network": "allow"}
 
@@ -16,6 +15,8 @@ ALLOW_ONE_HOST: Permissions = {
     },
 }
 
+URLOPEN = "import urllib.request\nurllib.request.urlopen('http://example.com')"
+
 
 def main() -> None:
     with outside.web_server() as endpoint:
@@ -24,19 +25,26 @@ def main() -> None:
 
         report.title("No policy: the network is denied until it is granted.", {})
         with VM(hosts=hosts) as vm:
-            report.run(vm, fetch("http://example.com"), "fetch http://example.com")
-            report.run(vm, fetch("http://192.0.2.1"), "fetch http://192.0.2.1")
+            report.run(vm, ["callgate-fetch", "http://example.com"])
+            report.run(vm, ["python3", "-c", URLOPEN], "python3: urlopen('http://example.com')")
+            report.run(vm, ["callgate-fetch", "http://192.0.2.1"])
 
         report.title("The network granted:", GRANT_NETWORK)
         with VM(GRANT_NETWORK, hosts=hosts) as vm:
-            report.run(vm, fetch("http://example.com"), "fetch http://example.com")
-            report.run(vm, fetch("http://169.254.169.254"), "fetch http://169.254.169.254, where clouds keep credentials")
+            report.run(vm, ["callgate-fetch", "http://example.com"])
+            report.run(
+                vm,
+                ["callgate-fetch", "http://169.254.169.254"],
+                "callgate-fetch http://169.254.169.254, where clouds keep credentials",
+            )
 
         report.title("One host granted:", ALLOW_ONE_HOST)
         with VM(ALLOW_ONE_HOST, hosts=hosts) as vm:
-            report.run(vm, fetch("http://api.example.com"), "fetch http://api.example.com")
-            report.run(vm, fetch("http://example.com"), "fetch http://example.com, another name of the same server")
-            report.run(vm, fetch(f"http://{endpoint}"), "fetch the same page by the server's address")
+            report.run(vm, ["callgate-fetch", "http://api.example.com"])
+            report.run(
+                vm, ["callgate-fetch", "http://example.com"], "callgate-fetch http://example.com, another name of the same server"
+            )
+            report.run(vm, ["callgate-fetch", f"http://{endpoint}"], "callgate-fetch: the same page by the address of the server")
 
 
 if __name__ == "__main__":

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from callgate.bindings.binding import CALL_SECONDS, Binding
 from callgate.bindings.registry import BindingRegistry
@@ -25,7 +25,7 @@ from callgate.kernel.confinement.environment import base_environment, checked
 from callgate.kernel.confinement.limit_plan import cgroup_for, plan_limits
 from callgate.kernel.confinement.limits import Limits, as_limits, checked_best_effort
 from callgate.kernel.confinement.operator_paths import Mount
-from callgate.kernel.egress.service import serve_names
+from callgate.kernel.egress.service import NameService
 from callgate.kernel.launch import Supervisor
 from callgate.kernel.plan import compile_plan
 from callgate.programs import Programs
@@ -36,13 +36,15 @@ from callgate.scopes.policy import Policy
 from callgate.scopes.request import Verdict
 
 if TYPE_CHECKING:
-    from callgate.bindings.binding import HostFunction
     from callgate.bindings.registry import Bindings
     from callgate.guest.filesystem import GuestFiles
     from callgate.guest.ports import Response
     from callgate.scopes.permissions import Permissions
     from callgate.status import Status
     from callgate.vfs.host_directory import HostDir
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class VM(Programs):
@@ -79,11 +81,11 @@ class VM(Programs):
         the VM's own. *bindings*: host functions for `call`. *hosts*: names that stand for an endpoint of the operator's choice,
         such as `{"api.example.com": "127.0.0.1:8443"}`, a local one too; *host_ports*: ports of the host's own loopback that
         programs reach as ports of theirs; the policy judges both all the same. *cwd*: where programs start and relative paths
-        of `fs` lead from; the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
-        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *noexec*:
-        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable
-        *mounts*. *limits*: how much the VM may use. *best_effort*: limits, or "cgroup" for all that need one, that may be
-        enforced less than fully where this host gives no cgroup; `status` then tells what is lost.
+        of `fs` lead from; the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more
+        rights than any other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default
+        says. *noexec*: nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and
+        writable *mounts*. *limits*: how much the VM may use. *best_effort*: limits, or "cgroup" for all that need one, that may
+        be enforced less than fully where this host gives no cgroup; `status` then tells what is lost.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
         for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy or a limit; nothing is left
@@ -123,7 +125,6 @@ class VM(Programs):
             )
             self._supervisor = Supervisor.start(self._plan, cgroup=cgroup)
             failed.callback(self._supervisor.close)
-            self._resolver = serve_names(self._supervisor, self._plan, endpoints, self._log.add)
             failed.pop_all()
         denials = RunDenials(self._log)
         self._gate = PolicyGate(self._plan.policy, denials, Callers(self._supervisor.init_pid))
@@ -136,7 +137,7 @@ class VM(Programs):
             output_limit=limits.number("output"),
             wall_seconds=limits.wall_seconds,
             by_host=denials,
-            service=self._service,
+            services=(self._service, NameService(self._supervisor, self._plan, endpoints, self._log.add)),
         )
         self._processes = weakref.WeakSet()
 
@@ -196,21 +197,35 @@ class VM(Programs):
         self._authorize("binding", "*", name)
         return call_here(self._bindings[name], args, kwargs, lambda: self)
 
+    @overload
+    def binding(self, function: _F, /) -> _F: ...
+
+    @overload
     def binding(
         self,
-        function: HostFunction | None = None,
+        function: None = None,
         /,
         *,
         name: str | None = None,
         timeout: float | None = CALL_SECONDS,
         schema: Mapping[str, Any] | None = None,
-    ) -> Any:  # the function, or a decorator: what the user's checker makes of the function should stay as it is
+    ) -> Callable[[_F], _F]: ...
+
+    def binding(
+        self,
+        function: _F | None = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: float | None = CALL_SECONDS,
+        schema: Mapping[str, Any] | None = None,
+    ) -> _F | Callable[[_F], _F]:
         """Register a function as a binding of this VM, as a decorator: under its own name, or under *name* (`group:name`).
 
         Where no `binding` policy was given, the first binding grants the scope, as it does at construction.
         """
 
-        def register(function: HostFunction) -> HostFunction:
+        def register(function: _F) -> _F:
             self._register(name or str(getattr(function, "__name__", "")), Binding(function, schema=schema, timeout=timeout))
             return function
 
@@ -274,7 +289,6 @@ class VM(Programs):
 
     def close(self) -> None:
         """End every program and the VM itself, and wait until nothing of it is left. Calling it again does nothing."""
-        self._resolver.close()
         self._guest.close()
         self._bindings.close()
 

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.vm, pytest.mark.usefixtures("leaves_nothing")]
 SHOWN = {
     "server": [
         ("failed", "EACCES: permission denied, tcp://example.com:80: blocked by network.http policy (the scope's mode)"),
+        ("failed", "EACCES: permission denied, dns://example.com: blocked by network.dns policy (the scope's mode)"),
         ("failed", "EACCES: permission denied, tcp://192.0.2.1:80: blocked by network.http policy"),
         ("worked", "example.com says hello"),
         ("failed", "tcp://169.254.169.254:80: blocked by network.http policy (local address)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import threading
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from callgate import aio
 from callgate.guest import ports
 from tests.network.servers import Canary, WebServer
 
@@ -150,6 +152,21 @@ def test_connect_gives_a_plain_socket(vm_factory: Make) -> None:
                 except (ConnectionRefusedError, TimeoutError):  # it has not come so far yet
                     assert time.monotonic() < deadline
                     time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_the_asynchronous_vm_has_both() -> None:
+    async def use() -> tuple[int, bytes]:
+        async with aio.VM(LISTEN) as vm:
+            with serving(vm.sync, HTTP_SERVER, "127.0.0.1", "8000"):
+                status = (await vm.fetch(8000, wait=20)).status
+                reader, writer = await asyncio.open_connection(sock=await vm.connect(8000))
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                answer = await reader.read()
+                writer.close()
+                return status, answer[:15]
+
+    assert asyncio.run(use()) == (200, b"HTTP/1.1 200 OK")
 
 
 RUDE = """

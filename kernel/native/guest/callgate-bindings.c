@@ -1,4 +1,4 @@
-/* The command of every binding and group, inside the VM: one program, a link for each name.
+/* The command of every binding and group, inside the VM: one program, a link for each name; and the start of callgate-fetch.
  *
  * It sends its arguments to the host, which knows what they mean, and prints what comes back: the reply holds text for the two standard
  * streams and, in the last message, the exit code. Needs nothing but libc, so that it works in a VM that has no interpreter.
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define SOCKET "/run/callgate/host.sock"
+#define FETCH "/run/callgate/python/callgate_fetch.py"
 #define MESSAGE_MAX (16u << 20)
 #define FAILED 1
 #define USAGE 2
@@ -193,9 +194,20 @@ static void read_all(int fd, uint8_t *to, size_t length) {
     }
 }
 
+/* The one command that is not a binding's: a Python program, which needs what an interpreter brings along for HTTPS. */
+_Noreturn static void start_fetch(int argc, char **argv) {
+    char **words = calloc((size_t)argc + 2, sizeof *words);
+    if (!words) fail(FAILED, "out of memory", NULL);
+    words[0] = "python3", words[1] = FETCH;
+    memcpy(words + 2, argv + 1, (size_t)argc * sizeof *words); /* with the NULL */
+    execvp(words[0], words);
+    fail(errno == ENOENT ? 127 : 126, "python3", strerror(errno));
+}
+
 int main(int argc, char **argv) {
     program = argc > 0 ? strrchr(argv[0], '/') : NULL;
     program = program ? program + 1 : argc > 0 ? argv[0] : "callgate-bindings";
+    if (strcmp(program, "callgate-fetch") == 0) start_fetch(argc, argv);
     struct buffer request = {0};
     build_request(&request, argc, argv);
     const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

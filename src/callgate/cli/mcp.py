@@ -123,13 +123,14 @@ def make_server(vm: VM) -> MCPServer[Any]:
         except ValueError as error:
             raise ToolError(str(error)) from None
 
-    if hasattr(vm, "fetch"):
+    fetch: Any = getattr(vm, "fetch", None)
+    if fetch is not None:
 
         @server.tool(structured_output=True)
         def fetch_port(port: int, path: str = "/", method: str = "GET", body: str = "") -> dict[str, Any]:
             """Make an HTTP request to a server that listens in the VM. Gives status, headers and body."""
             try:
-                response = vm.fetch(port, path, method, None, body.encode() or None)
+                response = fetch(port, path, method, None, body.encode() or None)
             except OSError as error:
                 raise failed(error) from None
             except (TypeError, ValueError) as error:
