@@ -10,7 +10,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --quiet
 
 # What the compiled parts are made from; a change rebuilds them before the next demo or test.
-NATIVE_SOURCES := $(wildcard kernel/native/*.c kernel/native/*.h kernel/native/*.py kernel/syscalls/*.py) scopes/operations.py
+NATIVE_SOURCES := $(wildcard kernel/native/*.c kernel/native/guest/*.c kernel/native/*.h kernel/native/*.py kernel/syscalls/*.py) scopes/operations.py
 
 # Nothing is written into the clone: it may belong to somebody else.
 PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PY) -m pytest -p no:cacheprovider
@@ -62,11 +62,11 @@ $(VENV)/.tools:
 
 $(VENV)/.installed: $(VENV)/.tools pyproject.toml setup.py $(NATIVE_SOURCES)
 	@echo 'Building and installing callgate into $(VENV)'
-	@$(PIP) install --no-build-isolation --editable '.[test]'
+	@$(PIP) install --no-build-isolation --editable '.[test,mcp]'
 	@touch $@
 
 $(VENV)/.linters: $(VENV)/.tools pyproject.toml
-	@$(PIP) install --no-build-isolation --editable '.[test,dev]'
+	@$(PIP) install --no-build-isolation --editable '.[test,mcp,dev]'
 	@touch $@
 
 native: $(if $(wildcard $(PY)),,$(VENV)/.linters)
@@ -90,4 +90,4 @@ lint: $(VENV)/.linters
 
 clean:
 	rm -rf build dist src/*.egg-info .mypy_cache .ruff_cache .venv
-	rm -f kernel/native/syscall_table.h kernel/native/callgate-supervisor kernel/native/*.so
+	rm -f kernel/native/syscall_table.h kernel/native/callgate-supervisor kernel/native/callgate-bindings kernel/native/*.so

@@ -1,4 +1,4 @@
-"""The build steps that pyproject.toml cannot express: the cffi module, and the supervisor program beside it."""
+"""The build steps that pyproject.toml cannot express: the cffi module, the supervisor, the guests' command."""
 
 import importlib.util
 from pathlib import Path
@@ -34,16 +34,18 @@ class BuildNative(build_ext):
         build.write_syscall_table()
         super().run()
         try:
-            build.build_executable(self._executable(), Path(self.build_temp, "supervisor"))
+            build.build_executable(self._executable(build.EXECUTABLE), Path(self.build_temp, "supervisor"))
+            build.build_guest_command(self._executable(build.GUEST_COMMAND))
         except build.BuildError as error:
             raise SystemExit(f"callgate: {error}") from None
 
-    def _executable(self) -> Path:
+    def _executable(self, name: str) -> Path:
         root = PROJECT / "src" if self.inplace or getattr(self, "editable_mode", False) else Path(self.build_lib)
-        return root / NATIVE / "callgate-supervisor"
+        return root / NATIVE / name
 
     def get_outputs(self) -> list[str]:
-        return [*super().get_outputs(), str(self._executable())]
+        build = native_build()
+        return [*super().get_outputs(), *(str(self._executable(name)) for name in (build.EXECUTABLE, build.GUEST_COMMAND))]
 
 
 setup(

@@ -55,10 +55,11 @@ class CapturedRun(Generic[_Output]):
                 theirs.callback(os.close, writer)
                 writers.append(writer)
                 self._pump.collect(reader, capture)
-            self._process = guest.start(program, (stdin_reader, writers[0], writers[1]))
+            self._process = guest.start(program, (stdin_reader, writers[0], writers[1]), watched=True)
             failed.pop_all()
         self._outcome = guest.outcome(self._process)
         self._pump.watch(self._process.fileno(), self._outcome.take)
+        guest.notice_callers(self._pump)
 
     def fileno(self) -> int:
         """Readable when `step` has something to do."""

@@ -26,6 +26,7 @@ _Output = TypeVar("_Output", str, bytes)
 
 _LONG = 3600.0  # one wait of many, in seconds
 _LARGEST_WINDOW = 0xFFFF
+_VM_GONE = (InternalError, ValueError)  # its supervisor has died, or it was closed: every program has ended with it
 
 
 class Process(Generic[_Output]):
@@ -75,7 +76,7 @@ class Process(Generic[_Output]):
 
     @staticmethod
     def _abandon(process: NativeProcess) -> None:
-        with suppress(InternalError, ValueError):  # its VM is gone
+        with suppress(*_VM_GONE):
             process.kill_tree()
         process.close()
 
@@ -219,7 +220,7 @@ class Process(Generic[_Output]):
         """Send a signal to the program, or with *group* to its whole process group. Nothing happens if it has ended."""
         self.poll()
         if not self._over:
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, *_VM_GONE):
                 self._process.send_signal(signum, group=group)
 
     def terminate(self) -> None:
@@ -230,7 +231,8 @@ class Process(Generic[_Output]):
         """Kill the program and everything it started, wherever that detached itself to."""
         self.poll()
         if not self._over:
-            self._process.kill_tree()
+            with suppress(*_VM_GONE):
+                self._process.kill_tree()
 
     def resize(self, rows: int, columns: int) -> None:
         """Give its terminal another size; the programs in the foreground get SIGWINCH. `ValueError` without a terminal."""
@@ -247,10 +249,9 @@ class Process(Generic[_Output]):
 
     def close(self) -> None:
         """Close the files, kill the program if it still runs, and wait until it is gone."""
-        with suppress(InternalError, ValueError):  # its VM has ended, and it with that
-            self.kill()
+        self.kill()
         self._close_files()
-        with suppress(InternalError, ValueError):
+        with suppress(*_VM_GONE):
             self.wait()
         self._stdio.close()
 

@@ -98,6 +98,8 @@ def fetch(
             content += chunk
             if len(content) > BODY_MAX:
                 raise ConnectionError(f"the server on port {port} of the VM sent more than {BODY_MAX} bytes")
+        if answer.length:
+            raise ConnectionError(f"the server on port {port} of the VM ended {answer.length} bytes before the end of its answer")
         return Response(answer.status, answer.reason, answer.headers, bytes(content))
     except http.client.HTTPException as error:
         raise ConnectionError(f"the server on port {port} of the VM did not answer in HTTP: {error!r}") from error

@@ -8,15 +8,19 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from callgate.guest.interface import Listeners, Program, Recorder
+from callgate.guest.interface import Listeners, Program, Recorder, Service
 from callgate.guest.result import Command, Result, Usage
 from callgate.kernel.audit import Denial
 from callgate.kernel.launch import Run, Supervisor
 from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started, Watch
 from callgate.kernel.supervisor_process import readable
 from callgate.scopes.errors import InternalError, escaped
+
+if TYPE_CHECKING:
+    from callgate.guest.run_denials import RunDenials
+    from callgate.guest.streams import Pump
 
 _Output = TypeVar("_Output")
 
@@ -52,14 +56,28 @@ def exit_code(ended: Exited) -> int:
     return os.waitstatus_to_exitcode(ended.status)
 
 
+def exceeded_limits(ended: Exited) -> tuple[str, ...]:
+    """Names of the limits that ended a run, as far as its end tells: those the supervisor watches, and the kernel's signals."""
+    names = [name for watch, name in _WATCHED.items() if ended.exceeded >> (watch - Watch.WALL) & 1]
+    code = exit_code(ended)
+    if code == -signal.SIGXCPU and "cpu_seconds" not in names:
+        names.append("cpu_seconds")  # the kernel's own clock of one process was first
+    if code == -signal.SIGXFSZ:
+        names.append("file_size")
+    return tuple(names)
+
+
 class NativeProcess:
     """A program started in the VM, with everything it starts; its events must be read until None."""
 
-    def __init__(self, supervisor: Supervisor, run: Run, program: Program, record: Recorder) -> None:
+    def __init__(self, supervisor: Supervisor, run: Run, program: Program, record: Recorder, by_host: RunDenials | None) -> None:
         self._supervisor = supervisor
         self._run = run
         self._program = program
         self._record = record
+        self._by_host = by_host
+        self._first = 0
+        self.host_denials: list[Denial] = []  # what the host's services refused it; on record already
 
     def fileno(self) -> int:
         """Readable when `next_event` would not block; for selectors."""
@@ -80,6 +98,14 @@ class NativeProcess:
             denial = Denial.from_record(event.denial)
             self._record(denial)
             return denial
+        if self._by_host is None:
+            pass
+        elif isinstance(event, Started):
+            self._first = event.pid
+            self.host_denials = self._by_host.begin(event.pid)
+        elif self._first and (event is None or isinstance(event, Exited)):
+            self._by_host.end(self._first)
+            self._first = 0
         if isinstance(event, ExecFailed) and event.stage == b"chdir":
             raise OSError(event.errno, os.strerror(event.errno), os.fsdecode(self._program.cwd))
         return event
@@ -110,6 +136,8 @@ class NativeProcess:
 
     def close(self) -> None:
         """Stop listening; the program goes on, unheard."""
+        if self._first and self._by_host is not None:
+            self._by_host.end(self._first)
         self._run.close()
 
 
@@ -124,6 +152,8 @@ class NativeGuest:
         *,
         output_limit: int | None = None,
         wall_seconds: float | None = None,
+        by_host: RunDenials | None = None,
+        services: Sequence[Service] = (),
     ) -> None:
         self._supervisor = supervisor
         self._record = record
@@ -131,15 +161,28 @@ class NativeGuest:
         self.output_limit = CAPTURE_LIMIT if output_limit is None else output_limit
         self.wall_seconds = wall_seconds
         self._pty_device: int | None = None
+        self._by_host = by_host
+        self._services = services
 
-    def start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool = False) -> NativeProcess:
+    def start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool = False, watched: bool = False) -> NativeProcess:
         """Start *program* with three descriptors, which the caller should close when this returns.
 
         They must be pipes, or the far side of a pseudo-terminal made for this run (*tty*: it becomes the controlling
-        terminal): the guest can reopen, inspect and outlive whatever it is given.
+        terminal): the guest can reopen, inspect and outlive whatever it is given. *watched*: the caller goes on with
+        `notice_callers`, so that the host's services need not be started before somebody calls them.
         """
+        if not watched:
+            for service in self._services:
+                service.activate()
         run = self._supervisor.run(list(program.argv), dict(program.env), program.cwd, *stdio, tty=tty)
-        return NativeProcess(self._supervisor, run, program, self._record)
+        return NativeProcess(self._supervisor, run, program, self._record, self._by_host)
+
+    def notice_callers(self, pump: Pump) -> None:
+        """Have the host's services started when somebody calls: most programs never do, and a thread costs more than all else."""
+        for service in self._services:
+            if not service.active:
+                for fd in service.filenos():
+                    pump.notice(fd, service.activate)
 
     def outcome(self, process: NativeProcess) -> Outcome:
         """What becomes of *process*, to be told event by event."""
@@ -181,6 +224,8 @@ class NativeGuest:
 
     def close(self) -> None:
         """End the VM."""
+        for service in self._services:
+            service.close()
         self._supervisor.close()
 
 
@@ -195,13 +240,20 @@ class Outcome:
         self._began = time.monotonic()
         self._not_kept = 0
         self._not_sent = 0
-        self.denials: list[Denial] = []
+        self._denials: list[Denial] = []
         self.pid = 0  # in the VM; 0 until it is known
         self.returncode: int | None = None
         self.failure: ExecFailed | None = None
         self.failure_line = b""
         self.usage = Usage()
         self.exceeded: tuple[str, ...] = ()
+
+    @property
+    def denials(self) -> list[Denial]:
+        """The refusals until now, those of the host's services among them, oldest first."""
+        if not self._process.host_denials:
+            return self._denials
+        return sorted([*self._denials, *self._process.host_denials], key=lambda denial: denial.time)
 
     @property
     def denials_dropped(self) -> int:
@@ -212,8 +264,8 @@ class Outcome:
         """Take one event; True when there will be no more."""
         event = self._process.next_event()
         if isinstance(event, Denial):
-            if len(self.denials) < _DENIALS_KEPT:
-                self.denials.append(event)
+            if len(self._denials) < _DENIALS_KEPT:
+                self._denials.append(event)
             else:
                 self._not_kept += 1
         elif isinstance(event, Started):
@@ -232,11 +284,7 @@ class Outcome:
         self.usage = Usage(
             event.user_us / 1e6, event.system_us / 1e6, event.max_rss_kib * 1024, time.monotonic() - self._began, event.notified
         )
-        exceeded = {name for watch, name in _WATCHED.items() if event.exceeded >> (watch - Watch.WALL) & 1}
-        if self.returncode == -signal.SIGXCPU:
-            exceeded.add("cpu_seconds")  # the kernel's own clock of each process was first
-        if self.returncode == -signal.SIGXFSZ:
-            exceeded.add("file_size")
-        if self._oom_kills() > self._oom_kills_before:
-            exceeded.add("memory")
-        self.exceeded = tuple(sorted(exceeded))
+        exceeded = exceeded_limits(event)
+        if self._oom_kills() > self._oom_kills_before and "memory" not in exceeded:
+            exceeded = (*exceeded, "memory")
+        self.exceeded = exceeded

@@ -53,7 +53,8 @@ class Result(subprocess.CompletedProcess[_Output]):
         self.duration = duration  # seconds of wall-clock time
         self.usage = usage or Usage()
         self.truncated = truncated  # the output was longer than is kept
-        self.exceeded = tuple(exceeded)  # names of the VM's limits that ended programs of the run: "cpu_seconds", "memory"
+        # Names of the VM's limits that ended programs of the run, such as "cpu_seconds"; "memory" also if that was met beside it.
+        self.exceeded = tuple(exceeded)
 
 
 class Timeout(subprocess.TimeoutExpired, TimeoutError):

@@ -118,6 +118,15 @@ class Pump:
 
         self._selector.register(fd, selectors.EVENT_READ, told)
 
+    def notice(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call *callback* the first time that *fd* is readable, and not again. The descriptor stays the caller's."""
+
+        def told(_: int) -> None:
+            self._selector.unregister(fd)
+            callback()
+
+        self._selector.register(fd, selectors.EVENT_READ, told)
+
     def run(self, deadline: float | None) -> bool:
         """Move bytes until a watch says stop (True) or the monotonic clock reaches *deadline* (False)."""
         while not self._stop:

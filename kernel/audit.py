@@ -62,8 +62,8 @@ class Denial:
         )
 
     @classmethod
-    def from_error(cls, error: PermissionDenied) -> Self:
-        """The denial of a call that the host's own API refused."""
+    def from_error(cls, error: PermissionDenied, *, pid: int = 0, program: str = "") -> Self:
+        """The denial of a call that the host's own API refused, or one of its services on behalf of a guest's process."""
         return cls(
             scope=error.scope,
             operation=error.operation,
@@ -71,8 +71,8 @@ class Denial:
             requested=error.subject,
             rule=error.rule,
             message=error.message,
-            pid=0,
-            program="",
+            pid=pid,
+            program=program,
             time=time.time(),
         )
 

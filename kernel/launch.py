@@ -164,7 +164,8 @@ class Supervisor:
     ) -> Run:
         """Start a program with three descriptors that stay the caller's; it should close its own copies when this returns.
 
-        That the program does not exist or cannot be executed is told as an event of the run.
+        That the program does not exist or cannot be executed is told as an event of the run. `BlockingIOError` if the VM cannot
+        run one more at once.
         """
         flags = RunFlag.TTY if tty else RunFlag(0)
         message = RunRequest(flags, cwd, tuple(argv), tuple(name + b"=" + value for name, value in env.items()))
@@ -175,6 +176,8 @@ class Supervisor:
             closing.enter_context(ours)
             reply, fd = self._request(message, [stdin, stdout, stderr, theirs.fileno()])
             _refuse_descriptor(fd)
+            if reply.errno == errno.EAGAIN:
+                raise BlockingIOError(reply.errno, "this VM runs as many programs at once as it can")
             if reply.errno:
                 raise InternalError(f"the supervisor could not start a program: {os.strerror(reply.errno)}")
             if reply.value >= _RUN_NUMBERS:
@@ -366,6 +369,8 @@ class Supervisor:
         if self.closed:
             return ValueError("the VM is closed")
         how = exit_description(self.pid) if readable(self._pidfd, CLOSE_SECONDS) else "though its process still runs"
+        if kills := self.oom_kills():
+            how += f", after the VM's memory limit had killed {kills} of its processes"
         return InternalError(f"the supervisor ended ({how}); every program of the VM ended with it")
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from callgate.kernel.confinement import host_service
 from callgate.kernel.confinement import runtime_image as image
 from callgate.kernel.confinement.filter import build_filter
+from callgate.kernel.confinement.host_service import HostPrograms
 from callgate.kernel.confinement.limit_plan import DEFAULTS, Defaults, LimitPlan, plan_limits
 from callgate.kernel.confinement.limits import Limits
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
@@ -42,6 +44,7 @@ class Plan:
     mounts: tuple[Mount, ...]
     runtime_image: tuple[str, ...]
     hostname: str
+    host_ports: tuple[int, ...]
     limits: LimitPlan
     flags: LaunchFlag
     listeners: tuple[Listener, ...] = ()  # sockets that the host serves inside the VM
@@ -61,12 +64,15 @@ def compile_plan(
     user: str = "agentos",
     cwd: str | None = None,
     runtime_image: Iterable[str] | None = None,
+    host_programs: HostPrograms | None = None,
     noexec: bool = False,
     limits: LimitPlan | None = None,
     host_ports: Iterable[int] = (),
     defaults: Defaults = DEFAULTS,
 ) -> Plan:
     """The plan of a VM under *policy*; with *noexec* nothing that a guest can write can be executed.
+
+    With *host_programs* the VM has a socket of the host's services, and these programs that use it.
 
     Raises `ValueError` for a path or name that cannot be, and `PermissionDenied` for a mount that the policy refuses.
     """
@@ -75,6 +81,14 @@ def compile_plan(
     root, mounted = add_mounts(base_root(account, defaults.hostname), mounts, lambda path: _judge_sensitive(policy, path))
     root = add_files(root, files or {})
     limits = plan_limits(Limits(), defaults=defaults) if limits is None else limits
+    for mount in mounted:
+        host_service.refuse_inside(mount.destination, "mount")
+    for path in files or {}:
+        host_service.refuse_inside(vm_path(path, "file"), "file")
+    listeners: tuple[Listener, ...] = (DATAGRAMS, STREAMS)
+    if host_programs is not None:
+        root = host_service.add_host_service(root, host_programs, noexec=noexec)
+        listeners = (*listeners, host_service.LISTENER)
     _check_disk(files or {}, limits.disk_bytes)
     enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))
     compiled = enforced.compiled()
@@ -86,7 +100,7 @@ def compile_plan(
     enforced = enforced.refusing_tracing()  # after asking what is notified: where nothing is, the filter refuses tracing
     flags = _flags(notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
-    listeners = (DATAGRAMS, STREAMS)
+    opened = tuple(host_ports)
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),
@@ -95,11 +109,11 @@ def compile_plan(
         hostname=defaults.hostname.encode(),
         workdir=os.fsencode(workdir),
         disk_bytes=limits.disk_bytes,
-        disk_inodes=defaults.disk_inodes,
+        disk_inodes=limits.disk_inodes,
         setup=_without_exec(root.steps) if noexec else root.steps,
         limits=limits.entries,
         listeners=listeners,
-        host_ports=tuple(host_ports),
+        host_ports=opened,
         filter=_filter(notified),
         policy=policy_blob(enforced.compiled()),
     )
@@ -112,6 +126,7 @@ def compile_plan(
         mounts=mounted,
         runtime_image=globs,
         hostname=defaults.hostname,
+        host_ports=opened,
         limits=limits,
         flags=flags,
         degradations=limits.degradations,
@@ -157,7 +172,7 @@ def _kernel_rules(mounts: tuple[Mount, ...]) -> tuple[CompiledRule, ...]:
     """Rules that stand after the user's and that no policy changes: writes to read-only mounts, and the standard devices."""
     read_only = tuple(subtree(mount.destination) for mount in mounts if mount.read_only)
     rules = [CompiledRule(False, operation_mask("fs", READ_ONLY_DENIES), RULE_MOUNT, read_only)] if read_only else []
-    return (*rules, *_device_rules())
+    return (*rules, *_device_rules(), *host_service.rules())
 
 
 @lru_cache(maxsize=1)

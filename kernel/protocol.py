@@ -170,6 +170,7 @@ class RuleOrigin(IntEnum):
     WIDENING = -7
     LOCAL_ADDRESS = -8
     UNRESOLVED = -9
+    HOST_SERVICE = -10
 
 
 # -- the launch blob -------------------------------------------------------------------------------------------------

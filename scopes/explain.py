@@ -12,6 +12,7 @@ _KERNEL_REASONS = {
     "runtime image": "the path belongs to the runtime image, which programs need in order to start",
     "mount": "the path lies in a read-only mount",
     "device": "the path is a device that is always usable",
+    "host service": "the path leads to the host's services in the VM, which judge what is asked of them",
 }
 
 

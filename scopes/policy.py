@@ -84,6 +84,16 @@ class Policy:
         new = replace(old, rules=(*before, *old.rules, *after))
         return replace(self, _compiled=(*self._compiled[:index], new, *self._compiled[index + 1 :]))
 
+    def with_bindings(self) -> Policy:
+        """The policy once bindings are registered: their scope is allowed, unless the permissions say something about it."""
+        if "binding" in self._given:
+            return self
+        index = SCOPES.index("binding")
+        granted = ScopeRules(is_mode=True, allow=True)
+        written = (*self._written[:index], granted, *self._written[index + 1 :])
+        compiled = (*self._compiled[:index], _compile("binding", granted), *self._compiled[index + 1 :])
+        return replace(self, _written=written, _compiled=compiled)
+
     @property
     def names_tracing(self) -> bool:
         """Whether a rule allows ptrace and its kin by name; without one a VM refuses them to everybody."""

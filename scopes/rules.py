@@ -20,6 +20,7 @@ RULE_UNSUPPORTED: Final = -6
 RULE_WIDENING: Final = -7
 RULE_LOCAL_ADDRESS: Final = -8
 RULE_UNRESOLVED: Final = -9
+RULE_HOST_SERVICE: Final = -10
 
 RULE_NAMES: Final = MappingProxyType(
     {
@@ -32,6 +33,7 @@ RULE_NAMES: Final = MappingProxyType(
         RULE_WIDENING: "widening",
         RULE_LOCAL_ADDRESS: "local address",
         RULE_UNRESOLVED: "unresolved",
+        RULE_HOST_SERVICE: "host service",
     }
 )
 

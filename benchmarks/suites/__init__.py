@@ -10,6 +10,7 @@ from benchmarks.bench import Bench
 from benchmarks.report import SuiteResult
 from benchmarks.suites import (
     allowed_calls,
+    bindings,
     evaluation,
     filter_cost,
     memory,
@@ -33,5 +34,6 @@ SUITES: Final[Mapping[str, Suite]] = MappingProxyType(
         "network": network.measure,
         "evaluation": evaluation.measure,
         "workloads": workloads.measure,
+        "bindings": bindings.measure,
     }
 )

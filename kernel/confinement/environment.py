@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from callgate.kernel.confinement.host_service import COMMANDS, PYTHON
 from callgate.kernel.confinement.root import User, interpreter_prefix
 
 _SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -13,7 +14,9 @@ def base_environment(user: User) -> dict[str, str]:
     """The variables every VM of *user* has before the operator adds any."""
     prefix = interpreter_prefix()
     return {
-        "PATH": _SEARCH_PATH if prefix is None else f"{_SEARCH_PATH}:{prefix}/bin",
+        # The bindings' commands last: none of them takes the place of a program of the system's.
+        "PATH": ":".join((_SEARCH_PATH, *([] if prefix is None else [f"{prefix}/bin"]), COMMANDS)),
+        "PYTHONPATH": PYTHON,
         "HOME": user.home,
         "USER": user.name,
         "LOGNAME": user.name,

@@ -3,7 +3,7 @@
 | name | answer |
 |---|---|
 | localhost, the VM's own | the VM's loopback |
-| one of `hosts=` | addresses that stand for it, of the family of the operator's endpoint |
+| one of `hosts=`, or the host if there are `host_ports=` | an address that stands for it, of the family of the endpoint |
 | allowed | addresses that stand for it, of the families that it really has, once the host has found those |
 | denied for `dns`, but there is a way to it | REFUSED |
 | denied altogether | an IPv4 address made up for it, nothing asked: the connect that follows is refused by name |
@@ -21,9 +21,10 @@ from typing import Final, NamedTuple, Protocol
 from callgate.kernel.egress import host_lookup, packet
 from callgate.kernel.egress.host_lookup import Failed, Found, Jobs, NotFound
 from callgate.kernel.egress.loop import Loop
-from callgate.kernel.egress.names import Names, Share
+from callgate.kernel.egress.names import Assigned, Names, Share
 from callgate.kernel.egress.packet import Query
 from callgate.kernel.egress.verdicts import NameVerdicts
+from callgate.kernel.protocol import NameFlag
 from callgate.scopes.address import canonical_address
 from callgate.scopes.endpoints import Endpoint
 from callgate.scopes.rules import RULE_UNRESOLVED
@@ -35,8 +36,12 @@ LOOKUP_SECONDS: Final = 2.0
 FOUND_SECONDS: Final = 10
 NOT_FOUND_SECONDS: Final = 5
 
-#: One look-up is several packets: a question for each family, and repetitions. Within this time they are one refusal (seconds).
+#: One look-up is several packets of one socket: a question for each family, and repetitions. Within this time (seconds) they
+#: are one refusal.
 _ONE_LOOKUP_SECONDS: Final = 1.0
+
+#: The host as a VM sees it that was given ports of its loopback.
+HOST_NAME: Final = "host.callgate.internal"
 
 UNRESOLVED_REASON: Final = f"the name could not be resolved within {LOOKUP_SECONDS:.0f} seconds"
 _KEPT_MAX: Final = 4096
@@ -59,13 +64,17 @@ class Asker(NamedTuple):
     port: int
 
 
+#: What is known under: a name; one that is refused with whoever asked, because a refusal is each asker's own.
+_Key = tuple[str, Asker | None]
+
+
 class Supervised(Protocol):
     """What a zone tells the supervisor of its VM, or its user. Called in threads that may wait."""
 
-    def name(self, name: str, ipv4: bytes, ipv6: bytes, addresses: tuple[bytes, ...], operator_port: int | None) -> bool:
-        """Two addresses stand for *name*, which really is at *addresses* (none: it was made up). False if there is no room.
+    def name(self, name: Assigned, addresses: tuple[bytes, ...], flags: NameFlag, port: int) -> bool:
+        """What stands for a name leads to *addresses* (none: it was made up); False if there is no room for it.
 
-        *operator_port* is None but for a name of `hosts=`; 0 leaves the port as the guest asked for it.
+        The *port* is dialled instead of the one that the guest asks for, unless it is 0.
         """
         ...
 
@@ -85,16 +94,22 @@ class Zone:
         *,
         hostname: str,
         hosts: Mapping[str, Endpoint],
+        has_host_ports: bool = False,
         look_up: Callable[[str], Found] = host_lookup.look_up,
     ) -> None:
         self._loop = loop
         self._verdicts = verdicts
         self._supervised = supervised
         self._local = {hostname.lower(): _LOOPBACK[:1], "localhost": _LOOPBACK}
-        self._hosts = hosts
+        self._operator = {
+            name: _Real((endpoint.address,), NameFlag.OPERATOR, endpoint.port or 0) for name, endpoint in hosts.items()
+        }
+        if has_host_ports:
+            # The way to a port of the host that the VM's own loopback uses as well.
+            self._operator.setdefault(HOST_NAME, _Real(_LOOPBACK[:1], NameFlag.OPERATOR | NameFlag.HOST_PORTS, 0))
         self._look_up = look_up
         self._names = Names()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[_Key, _Known] = OrderedDict()
         self._looking = Jobs()
         self._telling = Jobs()
 
@@ -109,7 +124,7 @@ class Zone:
             reply(_written(query, local))
             return
         verdict = self._verdicts.judge(name)
-        known = self._known_of(name)
+        known = self._known_of((name, None if verdict.lookup else asker))
         now = time.monotonic()
         waiting = _Waiting(query, asker, reply)
         if verdict.lookup:
@@ -165,20 +180,20 @@ class Zone:
             return Outcome(packet.NXDOMAIN)
         return None
 
-    def _known_of(self, name: str) -> _Known:
-        known = self._known.get(name)
+    def _known_of(self, key: _Key) -> _Known:
+        known = self._known.get(key)
         if known is None:
-            known = self._known[name] = _Known()
+            known = self._known[key] = _Known()
             if len(self._known) > _KEPT_MAX:
                 self._forget_one()
         else:
-            self._known.move_to_end(name)
+            self._known.move_to_end(key)
         return known
 
     def _forget_one(self) -> None:
-        for name, known in self._known.items():
+        for key, known in self._known.items():
             if not known.busy and not known.waiting:
-                del self._known[name]
+                del self._known[key]
                 return
 
     def _find(self, name: str, known: _Known, waiting: _Waiting, now: float) -> None:
@@ -188,11 +203,9 @@ class Zone:
         known.waiting.append(waiting)
         if not known.busy:
             known.busy = True
-            mapped = self._hosts.get(name)
-            if mapped is not None:
-                self._start(
-                    self._telling, known, lambda: self._tell(name, Share.ALLOWED, (mapped.address,), mapped.port or 0), now
-                )
+            real = self._operator.get(name)
+            if real is not None:
+                self._start(self._telling, known, lambda: self._tell(name, Share.ALLOWED, real), now)
             else:
                 self._start(self._looking, known, lambda: self._look_up_and_tell(name, waiting.asker), now)
 
@@ -219,7 +232,7 @@ class Zone:
         self._supervised.refused(asker, name, rule, "")
         if reachable:
             return Outcome(packet.REFUSED)
-        made_up = self._tell(name, Share.DENIED, (), None)
+        made_up = self._tell(name, Share.DENIED, _Real())
         return made_up if made_up.code == packet.NOERROR else Outcome(packet.REFUSED)
 
     def _look_up_and_tell(self, name: str, asker: Asker) -> Outcome:
@@ -232,16 +245,24 @@ class Zone:
         if found.canonical != name and (rule := self._verdicts.alias(found.canonical)) is not None:
             self._supervised.refused(asker, found.canonical, rule, f"{name} is an alias for it")
             return Outcome(packet.REFUSED)
-        return self._tell(name, Share.ALLOWED, found.addresses, None)
+        return self._tell(name, Share.ALLOWED, _Real(found.addresses))
 
-    def _tell(self, name: str, share: Share, addresses: tuple[bytes, ...], operator_port: int | None) -> Outcome:
+    def _tell(self, name: str, share: Share, real: _Real) -> Outcome:
         assigned = self._names.assign(name, share)
-        if assigned is None or not self._supervised.name(*assigned, addresses, operator_port):
+        if assigned is None or not self._supervised.name(assigned, *real):
             return Outcome(packet.SERVFAIL)
         # A made-up name has one address: with two, the C library would try both out for their order, a refusal each.
-        sizes = {len(address) for address in addresses} or {4}
+        sizes = {len(address) for address in real.addresses} or {4}
         inside = tuple(each for each in (assigned.ipv4, assigned.ipv6) if len(each) in sizes)
         return Outcome(packet.NOERROR, inside, FOUND_SECONDS)
+
+
+class _Real(NamedTuple):
+    """Where a name leads; nowhere unless said otherwise."""
+
+    addresses: tuple[bytes, ...] = ()
+    flags: NameFlag = NameFlag(0)
+    port: int = 0
 
 
 class _Waiting(NamedTuple):

@@ -15,11 +15,12 @@ import cffi
 HERE: Final = Path(__file__).resolve().parent
 PROJECT: Final = HERE.parents[1]
 EXECUTABLE: Final = "callgate-supervisor"
+GUEST_COMMAND: Final = "callgate-bindings"  # runs inside VMs
 SYSCALL_TABLE: Final = HERE / "syscall_table.h"
 
 # The parts that Python may call: everything that NAME.h declares is in the module, so that tests can hold the C code
 # against the Python evaluator.
-MODULE_PARTS: Final = ("bytes", "glob", "policy", "resolve")
+MODULE_PARTS: Final = ("bytes", "glob", "policy", "resolve", "local_address")
 
 # -Wall and -Wextra always; -Werror only where CALLGATE_WERROR is set (lint and CI), so that a newer compiler with a new
 # warning still builds the package for its user.
@@ -99,12 +100,24 @@ def build_executable(output: Path, scratch: Path) -> None:
         raise BuildError(f"the C compiler refused {', '.join(refused)}")
     link = [f"-fsanitize={_sanitizers()}"] if _sanitizers() else ["-static"] if _links_statically(scratch) else []
     objects = [str(scratch / f"{source.stem}.o") for source in sources]
+    _make(output, ["-g", *link, "-pthread", *objects], "the supervisor could not be linked")
+
+
+def build_guest_command(output: Path) -> None:
+    """Compiles the command with which guests call bindings: small, because each VM has a copy, and linked to the VMs' libc."""
+    werror = ["-Werror"] if os.environ.get("CALLGATE_WERROR") else []
+    flags = ["-std=gnu11", *_WARNINGS, *werror, "-fstack-protector-strong", *_RELEASE, "-s"]
+    _make(output, [*flags, str(HERE / "guest" / f"{GUEST_COMMAND}.c")], "the C compiler refused the guests' command")
+
+
+def _make(output: Path, arguments: list[str], failure: str) -> None:
+    """Have the compiler make `output`, replacing it in one step: who runs the old one keeps it."""
     output.parent.mkdir(parents=True, exist_ok=True)
     fresh = output.with_name(f".{output.name}.{os.getpid()}")
-    if subprocess.run([*_compiler(), "-g", *link, "-pthread", *objects, "-o", str(fresh)], check=False).returncode != 0:
-        raise BuildError("the supervisor could not be linked")
+    if subprocess.run([*_compiler(), *arguments, "-o", str(fresh)], check=False).returncode != 0:
+        raise BuildError(failure)
     fresh.chmod(0o755)
-    fresh.replace(output)  # a running supervisor keeps the file it was started from
+    fresh.replace(output)
 
 
 def _relative(paths: Sequence[Path]) -> list[str]:

@@ -74,13 +74,22 @@ static bool is_bound_to_loopback(const struct cg_socket *socket) {
     return n == 4 ? bytes[0] == 127 : n == 16 && memcmp(bytes, &in6addr_loopback, 16) == 0;
 }
 
+/* 0 or an errno. */
+static int hear_all(int fd, const struct cg_socket *socket, const struct cg_route *route) {
+    int error = 0;
+    for (size_t i = 0; !error && i < route->count; i++) error = cg_socket_hear(fd, socket->type, &route->to[i]);
+    return -error;
+}
+
 /* From inside to outside. The connection is begun before the guest's socket is replaced, so that one that fails at once changes nothing; and replaced before it is
  * waited for, so that the guest finds it in its socket when a signal ends the wait. 0 or an errno. */
 static int dial(struct cg_call *call, struct cg_socket *socket, const struct cg_route *route) {
     const int status = fcntl(socket->fd, F_GETFL), fd = cg_socket_outside(call->vm, socket);
     if (status < 0 || fd < 0) return fd < 0 ? -fd : EBADF;
     size_t i = 0;
-    int error = begin(fd, &route->to[0]);
+    int error = hear_all(fd, socket, route);
+    if (error) { close(fd); return error; }
+    error = begin(fd, &route->to[0]);
     while (goes_on(error) && i + 1 < route->count) error = begin(fd, &route->to[++i]);
     if (error == 0 || error == EINPROGRESS) {
         const bool waits = !(status & O_NONBLOCK);
@@ -90,7 +99,7 @@ static int dial(struct cg_call *call, struct cg_socket *socket, const struct cg_
         else if (waits && error == EINPROGRESS) error = connect_in_turn(call, fd, route, i);
     }
     close(fd);
-    return error;
+    return error == EALREADY ? EINPROGRESS : error; /* a timeout (SO_SNDTIMEO) of what, to the guest, is its first connect */
 }
 
 static int connect_internet(struct cg_call *call, struct cg_socket *socket, struct cg_address *address) {
@@ -106,6 +115,7 @@ static int connect_internet(struct cg_call *call, struct cg_socket *socket, stru
             error = -cg_socket_move(call, socket, false);
             break;
         case CG_WAY_OUTSIDE:
+            if (socket->outside) error = hear_all(socket->fd, socket, &route);
             if (socket->outside || is_in_use(socket)) break;
             return is_bound_to_loopback(socket) ? EINVAL : dial(call, socket, &route);
         }

@@ -54,7 +54,7 @@ static int read_listener(struct cg_reader *in, struct cg_listener *to) {
     to->fd = -1;
     to->type = kind == CG_LISTEN_UDP ? SOCK_DGRAM : SOCK_STREAM;
     if (kind == CG_LISTEN_UNIX) {
-        if (n == 0 || n >= sizeof path->sun_path || address[0] != '/' || memchr(address, 0, n)) return -1;
+        if (port != 0 || n == 0 || n >= sizeof path->sun_path || address[0] != '/' || memchr(address, 0, n)) return -1;
         path->sun_family = AF_UNIX;
         memcpy(path->sun_path, address, n);
         to->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + 1);

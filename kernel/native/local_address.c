@@ -1,9 +1,8 @@
 /* Which addresses are local to the host or its surroundings, however they are spelled: the table of kernel/egress/addresses.py, which a test holds
  * against this one. */
-#include <arpa/inet.h>
-#include <string.h>
+#include "local_address.h"
 
-#include "network.h"
+#include <string.h>
 
 struct range { uint8_t prefix[16]; unsigned bits; const char *kind; };
 
@@ -29,16 +28,16 @@ static const struct range ipv6[] = {
 };
 
 /* Where an IPv4 address stands in an IPv6 one, and whether its bits are inverted there. */
-static const struct { uint8_t prefix[16]; unsigned bits, at; bool inverted; } embedding[] = {
-    {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 96, 12, false},       /* IPv4-mapped */
-    {{0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 96, 12, false},             /* IPv4-translated (SIIT, RFC 7915) */
-    {{0, 0x64, 0xff, 0x9b}, 96, 12, false},                            /* NAT64 (RFC 6052) */
-    {{0}, 96, 12, false},                                              /* IPv4-compatible */
-    {{0x20, 0x02}, 16, 2, false},                                      /* 6to4: the tunnel's far end */
-    {{0x20, 0x01, 0, 0}, 32, 4, false}, {{0x20, 0x01, 0, 0}, 32, 12, true}, /* Teredo: the server, the client */
+static const struct { uint8_t prefix[16]; unsigned bits, at; int inverted; } embedding[] = {
+    {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 96, 12, 0},       /* IPv4-mapped */
+    {{0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}, 96, 12, 0},             /* IPv4-translated (SIIT, RFC 7915) */
+    {{0, 0x64, 0xff, 0x9b}, 96, 12, 0},                            /* NAT64 (RFC 6052) */
+    {{0}, 96, 12, 0},                                              /* IPv4-compatible */
+    {{0x20, 0x02}, 16, 2, 0},                                      /* 6to4: the tunnel's far end */
+    {{0x20, 0x01, 0, 0}, 32, 4, 0}, {{0x20, 0x01, 0, 0}, 32, 12, 1}, /* Teredo: the server, the client */
 };
 
-static bool starts_with(const uint8_t *address, const uint8_t *prefix, unsigned bits) {
+static int starts_with(const uint8_t *address, const uint8_t *prefix, unsigned bits) {
     const unsigned whole = bits / 8, rest = bits % 8;
     return memcmp(address, prefix, whole) == 0 && (rest == 0 || ((address[whole] ^ prefix[whole]) & (0xff00u >> rest & 0xffu)) == 0);
 }
@@ -65,13 +64,13 @@ const char *cg_local_kind(const uint8_t *bytes, size_t n) {
     return kind;
 }
 
-bool cg_is_loopback(const uint8_t *bytes, size_t n) { return cg_local_kind(bytes, n) == loopback; }
+int cg_is_loopback(const uint8_t *bytes, size_t n) { return cg_local_kind(bytes, n) == loopback; }
 
-bool cg_embedded_ipv4(const uint8_t *bytes, uint8_t to[4]) {
+int cg_embedded_ipv4(const uint8_t *bytes, uint8_t *to) {
     for (size_t i = 0; i < sizeof embedding / sizeof *embedding; i++)
         if (!embedding[i].inverted && embedding[i].bits != 32 && starts_with(bytes, embedding[i].prefix, embedding[i].bits)) {
             extract(bytes, i, to);
-            return true;
+            return 1;
         }
-    return false;
+    return 0;
 }

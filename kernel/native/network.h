@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include "local_address.h"
 #include "supervisor.h"
 
 struct cg_address {
@@ -35,13 +36,6 @@ void cg_address_set(struct cg_address *, const uint8_t *bytes, size_t n, uint16_
 void cg_subject(const struct cg_socket *, const char *host, const uint8_t *bytes, size_t n, uint16_t port, char to[CG_SUBJECT_MAX]);
 /* EINVAL, EAFNOSUPPORT: what is wrong with an address that has no bytes. */
 int cg_address_fault(const struct cg_address *);
-
-/* ---- local_address.c ---- */
-/* "a private address" and the like, or NULL for one that is not local; the one of an IPv4 address that is written as an IPv6 one counts as well. */
-const char *cg_local_kind(const uint8_t *bytes, size_t n);
-bool cg_is_loopback(const uint8_t *bytes, size_t n); /* in any spelling */
-/* The IPv4 address that an IPv6 one stands for (NAT64, 6to4, compatible, translated); false if it is none. */
-bool cg_embedded_ipv4(const uint8_t *bytes, uint8_t to[4]);
 
 /* ---- egress.c: what an address leads to ---- */
 #define CG_DESTINATIONS_MAX 32
@@ -69,6 +63,10 @@ void cg_socket_copy_options(const struct cg_socket *from, int to);
 int cg_socket_replace(struct cg_call *, const struct cg_socket *old, int fd);
 /* Move it there (if it is not there) unconnected: afterwards socket->fd is the new one. 0 or a negative errno. */
 int cg_socket_move(struct cg_call *, struct cg_socket *, bool outside);
+
+/* ---- socket_peers.c ---- */
+/* Let a datagram socket outside (no other kind needs it) hear this peer too. Before anything can be sent to it. 0 or a negative errno. */
+int cg_socket_hear(int fd, int type, const struct cg_address *peer);
 
 /* ---- calls_unix.c: names in the filesystem, which the fs scope judges ---- */
 bool cg_has_path(const struct cg_address *);

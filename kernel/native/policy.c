@@ -49,7 +49,7 @@ static int load_rule(struct cg_reader *reader, unsigned scope, struct rule *rule
     uint32_t count = cg_read_count(reader, 4);
     if (reader->failed || rule->operations == 0 || rule->operations >> operation_counts[scope] != 0 || count == 0)
         return -EBADMSG;
-    if (rule->id < CG_RULE_LOCAL_ADDRESS || rule->id == CG_RULE_DEFAULT || rule->id == CG_RULE_MODE)
+    if (rule->id < CG_RULE_HOST_SERVICE || rule->id == CG_RULE_DEFAULT || rule->id == CG_RULE_MODE)
         return -EBADMSG;
     rule->globs = calloc(count, sizeof(struct cg_glob *));
     if (rule->globs == NULL)

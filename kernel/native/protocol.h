@@ -139,6 +139,6 @@ enum cg_network_operation { CG_NET_OP_FETCH, CG_NET_OP_HTTP, CG_NET_OP_DNS, CG_N
 
 /* What decided, when it was not the user's rule number n >= 0. */
 enum { CG_RULE_DEFAULT = -1, CG_RULE_MODE = -2, CG_RULE_RUNTIME_IMAGE = -3, CG_RULE_MOUNT = -4, CG_RULE_DEVICE = -5, CG_RULE_UNSUPPORTED = -6,
-       CG_RULE_WIDENING = -7, CG_RULE_LOCAL_ADDRESS = -8, CG_RULE_UNRESOLVED = -9 };
+       CG_RULE_WIDENING = -7, CG_RULE_LOCAL_ADDRESS = -8, CG_RULE_UNRESOLVED = -9, CG_RULE_HOST_SERVICE = -10 /* the sockets of the host inside the VM */ };
 
 #endif

@@ -47,6 +47,7 @@ static const struct number numbers_tcp[] = {
     {IPPROTO_TCP, TCP_USER_TIMEOUT, 0}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0}, {IPPROTO_TCP, TCP_MAXSEG, 536},
 };
 static const struct number numbers_udp[] = {
+    {SOL_SOCKET, SO_KEEPALIVE, 0}, {SOL_SOCKET, SO_OOBINLINE, 0},
     {SOL_SOCKET, SO_TIMESTAMP, 0}, {SOL_SOCKET, SO_TIMESTAMPNS, 0}, {SOL_SOCKET, SO_RXQ_OVFL, 0}, {IPPROTO_IP, IP_RECVERR, 0}, {IPPROTO_IP, IP_RECVTTL, 0},
     {IPPROTO_IP, IP_RECVTOS, 0}, {IPPROTO_IP, IP_PKTINFO, 0}, {IPPROTO_UDP, UDP_SEGMENT, 0}, {IPPROTO_UDP, UDP_GRO, 0},
 };
@@ -98,11 +99,11 @@ void cg_socket_copy_options(const struct cg_socket *from, int to) {
     if (from->type == SOCK_STREAM) {
         COPY_NUMBERS(numbers_tcp);
         copy_congestion_control(from->fd, to);
-        copy_bytes(from->fd, to, SOL_SOCKET, SO_LINGER, zero, sizeof(struct linger));
     } else {
         COPY_NUMBERS(numbers_udp);
         if (from->domain == AF_INET6) COPY_NUMBERS(numbers_udp_v6);
     }
+    copy_bytes(from->fd, to, SOL_SOCKET, SO_LINGER, zero, sizeof(struct linger));
     copy_bytes(from->fd, to, SOL_SOCKET, SO_RCVTIMEO, zero, sizeof(struct timeval));
     copy_bytes(from->fd, to, SOL_SOCKET, SO_SNDTIMEO, zero, sizeof(struct timeval));
     copy_buffer_sizes(from->fd, to);
@@ -246,23 +247,21 @@ static size_t search_epoll(struct cg_call *call, int number, uint64_t inode, str
 }
 
 /* A registration is known by the number it was made with, so it has to be made in a table where the new socket has the guest's number: a child's. */
-static void watch(const struct watched *watched, size_t count, int fd) {
-    int highest = fd;
+static void watch(struct watched *watched, size_t count, int old, int fd) {
+    int highest = fd > old ? fd : old;
     for (size_t i = 0; i < count; i++) {
         if (watched[i].number > highest) highest = watched[i].number;
         if (watched[i].epoll > highest) highest = watched[i].epoll;
     }
     pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); /* a copy of this thread alone, with a table of its own: system calls only from here */
     if (child == 0) {
-        long socket = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, highest + 1);
+        /* Every number up to the highest may be overwritten once what is needed stands above it. */
+        const long from = syscall(SYS_fcntl, old, F_DUPFD_CLOEXEC, highest + 1), to = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, highest + 1);
+        for (size_t i = 0; i < count; i++) watched[i].epoll = (int)syscall(SYS_fcntl, watched[i].epoll, F_DUPFD_CLOEXEC, highest + 1);
         for (size_t i = 0; i < count; i++) {
-            long epoll = syscall(SYS_fcntl, watched[i].epoll, F_DUPFD_CLOEXEC, highest + 2);
-            /* Every number up to the highest may be overwritten once the epolls stand above it. */
-            ((struct watched *)watched)[i].epoll = (int)epoll;
-        }
-        for (size_t i = 0; i < count; i++) {
-            struct epoll_event event = watched[i].event;
-            if (syscall(SYS_dup3, socket, watched[i].number, O_CLOEXEC) >= 0) syscall(SYS_epoll_ctl, watched[i].epoll, EPOLL_CTL_ADD, watched[i].number, &event);
+            const int number = watched[i].number, epoll = watched[i].epoll;
+            if (syscall(SYS_dup3, from, number, O_CLOEXEC) >= 0) syscall(SYS_epoll_ctl, epoll, EPOLL_CTL_DEL, number, NULL);
+            if (syscall(SYS_dup3, to, number, O_CLOEXEC) >= 0) syscall(SYS_epoll_ctl, epoll, EPOLL_CTL_ADD, number, &watched[i].event);
         }
         syscall(SYS_exit_group, 0);
     }
@@ -286,7 +285,7 @@ int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd)
     int error = set_descriptor(call, old->number, fd);
     for (size_t i = 0; !error && i < found.number_count; i++)
         if (found.numbers[i] != old->number) error = set_descriptor(call, found.numbers[i], fd);
-    if (!error && count > 0) watch(watched, count, fd);
+    if (!error && count > 0) watch(watched, count, old->fd, fd);
     for (size_t i = 0; i < count; i++)
         if (i == 0 || watched[i].epoll != watched[i - 1].epoll) close(watched[i].epoll);
     return error;

@@ -5,6 +5,9 @@ from __future__ import annotations
 TYPE_CHECKING = False  # what type checkers take for True, without the time that importing typing takes
 if TYPE_CHECKING:
     from callgate import aio as aio
+    from callgate.bindings.binding import Binding as Binding
+    from callgate.bindings.binding import BindingContext as BindingContext
+    from callgate.bindings.mcp_tools import McpTools as McpTools
     from callgate.guest.popen import DEVNULL as DEVNULL
     from callgate.guest.popen import PIPE as PIPE
     from callgate.guest.popen import STDOUT as STDOUT
@@ -35,6 +38,8 @@ __version__ = "0.1.0"
 # Loaded on first use (PEP 562): a program that imports callgate and starts no VM should not pay for what a VM needs.
 _HOMES = {
     "callgate.guest.popen": ("DEVNULL", "PIPE", "STDOUT", "Process"),
+    "callgate.bindings.binding": ("Binding", "BindingContext"),
+    "callgate.bindings.mcp_tools": ("McpTools",),
     "callgate.guest.result": ("Result", "Timeout", "Usage"),
     "callgate.kernel.audit": ("Denial",),
     "callgate.kernel.confinement.limits": ("Limits",),
@@ -61,11 +66,14 @@ __all__ = [
     "PIPE",
     "STDOUT",
     "VM",
+    "Binding",
+    "BindingContext",
     "CallgateError",
     "Denial",
     "HostDir",
     "InternalError",
     "Limits",
+    "McpTools",
     "PermissionDenied",
     "Permissions",
     "Policy",

@@ -7,18 +7,25 @@ import socket
 import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from callgate.bindings.binding import CALL_SECONDS, Binding
 from callgate.bindings.registry import BindingRegistry
+from callgate.guest import guest_programs
+from callgate.guest.callers import Callers
 from callgate.guest.environment import GuestEnvironment
+from callgate.guest.host_service import HostServiceHandle, PolicyGate
 from callgate.guest.process import NativeGuest
+from callgate.guest.run_denials import RunDenials
 from callgate.kernel.audit import Denial, DenialLog
+from callgate.kernel.confinement import host_service
 from callgate.kernel.confinement.environment import base_environment, checked
 from callgate.kernel.confinement.limit_plan import cgroup_for, plan_limits
 from callgate.kernel.confinement.limits import Limits, as_limits, checked_best_effort
 from callgate.kernel.confinement.operator_paths import Mount
-from callgate.kernel.egress.service import serve_names
+from callgate.kernel.egress.service import NameService
 from callgate.kernel.launch import Supervisor
 from callgate.kernel.plan import compile_plan
 from callgate.programs import Programs
@@ -29,6 +36,7 @@ from callgate.scopes.policy import Policy
 from callgate.scopes.request import Verdict
 
 if TYPE_CHECKING:
+    from callgate.bindings.binding import HostFunction
     from callgate.bindings.registry import Bindings
     from callgate.guest.filesystem import GuestFiles
     from callgate.guest.ports import Response
@@ -71,11 +79,11 @@ class VM(Programs):
         the VM's own. *bindings*: host functions for `call`. *hosts*: names that stand for an endpoint of the operator's choice,
         such as `{"api.example.com": "127.0.0.1:8443"}`, a local one too; *host_ports*: ports of the host's own loopback that
         programs reach as ports of theirs; the policy judges both all the same. *cwd*: where programs start and relative paths
-        of `fs` lead from; the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
-        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *noexec*:
-        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable
-        *mounts*. *limits*: how much the VM may use. *best_effort*: limits, or "cgroup" for all that need one, that may be
-        enforced less than fully where this host gives no cgroup; `status` then tells what is lost.
+        of `fs` lead from; the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more
+        rights than any other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default
+        says. *noexec*: nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and
+        writable *mounts*. *limits*: how much the VM may use. *best_effort*: limits, or "cgroup" for all that need one, that may
+        be enforced less than fully where this host gives no cgroup; `status` then tells what is lost.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
         for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy or a limit; nothing is left
@@ -84,12 +92,14 @@ class VM(Programs):
         _refuse_unbuilt(guest=guest, engine=engine, audit=audit)
         endpoints = host_endpoints(hosts)
         self._bindings = BindingRegistry(bindings)
-        self._policy = (
-            permissions if isinstance(permissions, Policy) else Policy.parse(permissions, has_bindings=bool(self._bindings))
-        )
-        limits, degradable = as_limits(limits), checked_best_effort(best_effort)
         self._log = DenialLog()
         with ExitStack() as failed:
+            failed.callback(self._bindings.close)
+            self._grants_bindings = bool(self._bindings)
+            self._policy = (
+                permissions if isinstance(permissions, Policy) else Policy.parse(permissions, has_bindings=self._grants_bindings)
+            )
+            limits, degradable = as_limits(limits), checked_best_effort(best_effort)
             cgroup = cgroup_for(limits)
             if cgroup is not None:
                 failed.callback(cgroup.remove)
@@ -100,6 +110,7 @@ class VM(Programs):
                 user=user,
                 cwd=None if cwd is None else os.fspath(cwd),
                 runtime_image=runtime_image,
+                host_programs=guest_programs.programs(self._bindings.commands()),
                 noexec=noexec,
                 host_ports=checked_ports(host_ports),
                 limits=plan_limits(limits, cgroup=cgroup, best_effort=degradable),
@@ -112,14 +123,19 @@ class VM(Programs):
             )
             self._supervisor = Supervisor.start(self._plan, cgroup=cgroup)
             failed.callback(self._supervisor.close)
-            self._resolver = serve_names(self._supervisor, self._plan, endpoints, self._log.add)
             failed.pop_all()
+        denials = RunDenials(self._log)
+        self._gate = PolicyGate(self._plan.policy, denials, Callers(self._supervisor.init_pid))
+        listener = self._supervisor.listeners[self._plan.listeners.index(host_service.LISTENER)]
+        self._service = HostServiceHandle(listener, self._bindings, self._gate, self)
         self._guest = NativeGuest(
             self._supervisor,
             self._log.add,
             self._log.add_unsent,
             output_limit=limits.number("output"),
             wall_seconds=limits.wall_seconds,
+            by_host=denials,
+            services=(self._service, NameService(self._supervisor, self._plan, endpoints, self._log.add)),
         )
         self._processes = weakref.WeakSet()
 
@@ -168,9 +184,41 @@ class VM(Programs):
         return fetch(self._supervisor.socket, port, path, method, headers, body, timeout=timeout, wait=wait)
 
     def call(self, name: str, /, *args: object, **kwargs: object) -> Any:
-        """Call a binding as the guest would: `PermissionDenied` if the policy refuses, `KeyError` if there is none."""
+        """Call a binding as the guest would, and get what the guest would get: plain JSON data, or an iterator over it.
+
+        Raises `PermissionDenied` if the policy refuses, `KeyError` if there is no such binding, `TypeError` for arguments it
+        does not take and for a result that is not JSON, `TimeoutError` where an async function takes too long, and whatever
+        the function raises.
+        """
+        from callgate.bindings.host_call import call_here
+
         self._authorize("binding", "*", name)
-        return self._bindings[name](*args, **kwargs)
+        return call_here(self._bindings[name], args, kwargs, lambda: self)
+
+    def binding(
+        self,
+        function: HostFunction | None = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: float | None = CALL_SECONDS,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Any:  # the function, or a decorator: what the user's checker makes of the function should stay as it is
+        """Register a function as a binding of this VM, as a decorator: under its own name, or under *name* (`group:name`).
+
+        Where no `binding` policy was given, the first binding grants the scope, as it does at construction.
+        """
+
+        def register(function: HostFunction) -> HostFunction:
+            self._register(name or str(getattr(function, "__name__", "")), Binding(function, schema=schema, timeout=timeout))
+            return function
+
+        return register if function is None else register(function)
+
+    @property
+    def bindings(self) -> list[dict[str, Any]]:
+        """Name, description and JSON Schema (`inputSchema`) of every binding, in the form of MCP tools."""
+        return [binding.as_tool() for binding in self._bindings.values()]
 
     # -- what is decided and what was ------------------------------------------------------------------------------------
 
@@ -225,8 +273,8 @@ class VM(Programs):
 
     def close(self) -> None:
         """End every program and the VM itself, and wait until nothing of it is left. Calling it again does nothing."""
-        self._resolver.close()
         self._guest.close()
+        self._bindings.close()
 
     def __enter__(self) -> Self:
         return self
@@ -243,6 +291,27 @@ class VM(Programs):
             error = denied(scope, operation, subject, rule=verdict.rule)
             self._log.add(Denial.from_error(error))
             raise error
+
+    def _register(self, name: str, binding: Binding) -> None:
+        known = set(self._bindings.commands())
+        self._bindings.register(name, binding)
+        for command in self._bindings.commands():
+            if command not in known:
+                path, text = guest_programs.link(command)
+                self.fs.unchecked.symlink(text, path)
+        if not self._grants_bindings:
+            self._grants_bindings = True
+            self._policy = self._policy.with_bindings()
+            self._plan = replace(self._plan, policy=self._plan.policy.with_bindings())
+            self._gate.replace(self._plan.policy)
+
+    def _directory(self, cwd: str | os.PathLike[str] | None) -> str:
+        if cwd is None:
+            return self._plan.workdir
+        path = os.fspath(cwd)
+        if not path or "\0" in path:
+            raise ValueError(f"cwd {path!r} is empty or holds a NUL character")
+        return path if path.startswith("/") else f"{self._plan.workdir.rstrip('/')}/{path}"
 
 
 def _content(path: str, content: bytes | str) -> bytes:

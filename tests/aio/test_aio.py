@@ -137,8 +137,9 @@ def test_spawned_programs_talk_by_asyncio_streams() -> None:
 
 def test_a_block_left_by_an_exception_or_a_cancellation_kills() -> None:
     async def body(vm: Any) -> None:
+        process = await vm.spawn(DETACHED)
         with pytest.raises(ZeroDivisionError):
-            async with await vm.spawn(DETACHED) as process:
+            async with process:
                 raise ZeroDivisionError
         assert process.returncode == -signal.SIGKILL
 

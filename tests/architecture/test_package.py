@@ -16,7 +16,20 @@ import callgate
 FOLDERS = ("bindings", "guest", "kernel", "scopes", "vfs")
 
 # Slow to load, and each needed by a part of the package that most programs never reach.
-NOT_ON_IMPORT = ("asyncio", "wasmtime", "pyroute2", "ptrace", "rich", "hypothesis", "pytest", "cffi", "ctypes", "http", "email")
+NOT_ON_IMPORT = (
+    "asyncio",
+    "wasmtime",
+    "pyroute2",
+    "ptrace",
+    "rich",
+    "hypothesis",
+    "pytest",
+    "cffi",
+    "ctypes",
+    "http",
+    "email",
+    "mcp",
+)
 
 # Modules that `import callgate` may load beside its own: a growing number is a growing start-up.
 MOST_MODULES = 90

@@ -19,7 +19,7 @@ class Canary:
         self._connections = 0
         self._datagrams = 0
         self._stack = ExitStack()
-        self._stop = False
+        self._stop = threading.Event()
         self.port, listeners = self._listeners()
         for listener in listeners:
             work = self._accept if listener.type == socket.SOCK_STREAM else self._receive
@@ -49,7 +49,7 @@ class Canary:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        self._stop = True
+        self._stop.set()
         for family, host in ((socket.AF_INET, LOOPBACK), (socket.AF_INET6, "::1")):  # wakes each thread once
             with socket.socket(family) as waker, socket.socket(family, socket.SOCK_DGRAM) as datagram:
                 waker.connect((host, self.port))
@@ -86,24 +86,24 @@ class Canary:
         self._datagrams -= 2
 
     def _accept(self, listener: socket.socket) -> None:
-        while not self._stop:
+        while not self._stop.is_set():
             try:
                 peer, _ = listener.accept()
             except OSError:
                 return
-            if self._stop:
+            if self._stop.is_set():
                 peer.close()
                 return
             self._connections += 1
             threading.Thread(target=_echo, args=(peer,), daemon=True).start()
 
     def _receive(self, listener: socket.socket) -> None:
-        while not self._stop:
+        while not self._stop.is_set():
             try:
                 data, sender = listener.recvfrom(65536)
             except OSError:
                 return
-            if self._stop:
+            if self._stop.is_set():
                 return
             self._datagrams += 1
             listener.sendto(data, sender)

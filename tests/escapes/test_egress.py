@@ -1,8 +1,10 @@
-"""What leaves a VM under a policy that lets something leave: only what was judged, to where it was judged (catalogue 72, 75, 77, 79, 86)."""
+"""What leaves a VM under a policy that lets something leave: only what was judged (catalogue 72, 75, 77, 79, 86)."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from errno import EACCES, ECONNREFUSED, EINVAL
@@ -37,11 +39,14 @@ def packed(address: str) -> bytes:
     return socket.inet_pton(INET6 if ":" in address else INET, address)
 
 
-def learn(vm: VM, name: str, *addresses: str, flags: NameFlag = NameFlag(0), port: int = 0, stand_in: str = STAND_IN) -> None:
+NO_FLAGS: Final = NameFlag(0)
+
+
+def learn(vm: VM, name: str, *addresses: str, flags: NameFlag = NO_FLAGS, port: int = 0, stand_in: str = STAND_IN) -> None:
     """Tell the supervisor what a name leads to, as the resolver does before it answers."""
     six = STAND_IN_6 if stand_in == STAND_IN else OTHER_6
     request = NameRequest(name.encode(), packed(stand_in), packed(six), flags, port, tuple(map(packed, addresses)))
-    assert vm._supervisor.set_name(request)  # noqa: SLF001
+    assert vm._supervisor.set_name(request)
 
 
 @pytest.fixture
@@ -138,7 +143,7 @@ def test_a_rule_that_names_the_address_opens_it(vm_factory: Make, probe: Probe, 
 def test_a_name_that_leads_to_the_hosts_loopback_is_refused(
     vm_factory: Make, probe: Probe, canary: Canary, address: str, rules: list[str]
 ) -> None:
-    """DNS rebinding. A rule on the loopback speaks of the VM's own, which is the control: the operator's word opens the host's."""
+    """DNS rebinding. A rule on the loopback speaks of the VM's own; the control is the operator's word for the host's."""
     vm = vm_factory(permissions=allow(*rules), files=probe.files)
     learn(vm, "evil.example", address)
     stand_in = STAND_IN_6 if packed(address)[4:] and ":" in address else STAND_IN
@@ -207,7 +212,7 @@ def test_a_rule_on_the_real_address_refuses_the_name_that_leads_there(vm_factory
 
 
 def test_the_next_answer_of_the_resolver_replaces_the_last(vm_factory: Make, probe: Probe, canary: Canary) -> None:
-    """Rebinding between a look-up and a connection: what was last told to be safe or not is what counts, never the guest's copy."""
+    """Rebinding between a look-up and a connection: what the host was told last is what counts, never the guest's copy."""
     vm = vm_factory(permissions=allow("turns.example"), files=probe.files)
     learn(vm, "turns.example", LOOPBACK, flags=NameFlag.OPERATOR)
     assert results(probe.in_vm(vm, tries(STAND_IN, canary.port)))[3:] == [0, 5, 1, 1, 2]
@@ -248,7 +253,7 @@ def test_a_socket_that_went_outside_does_not_listen_on_the_host(vm_factory: Make
         port = free.getsockname()[1]
     vm = vm_factory(permissions={"network": "allow"}, files=probe.files, host_ports=[canary.port])
     good, nobody, any_port = inet(LOOPBACK, canary.port), Raw(bytes(16)), inet("0.0.0.0", port)
-    lines = []
+    lines: list[str] = []
     for kind in (STREAM, DGRAM):
         start = len(lines)
         lines += [
@@ -264,7 +269,8 @@ def test_a_socket_that_went_outside_does_not_listen_on_the_host(vm_factory: Make
         "import socket\n"
         f"def out(kind):\n    s = socket.socket(type=kind); s.connect(('127.0.0.1', {canary.port}))\n"
         "    import ctypes; ctypes.CDLL(None).connect(s.fileno(), bytes(16), 16); return s\n"
-        f"t, u = out(socket.SOCK_STREAM), out(socket.SOCK_DGRAM); t.bind(('0.0.0.0', {port})); t.listen(); u.bind(('0.0.0.0', {port}))\n"
+        "t, u = out(socket.SOCK_STREAM), out(socket.SOCK_DGRAM)\n"
+        f"t.bind(('0.0.0.0', {port})); t.listen(); u.bind(('0.0.0.0', {port}))\n"
         "import os; open('/tmp/ready', 'w').close()\nwhile os.path.exists('/tmp/ready'): pass\n"
     )
     with ThreadPoolExecutor(1) as pool:
@@ -318,3 +324,64 @@ def test_no_malformed_address_is_taken_for_another(vm_factory: Make, probe: Prob
     assert max(answers) < 0
     assert -EINVAL in answers
     assert canary.contacts == 0
+
+
+# -- an open port ----------------------------------------------------------------------------------------------------
+
+HEARS: Final = """
+import socket, sys
+
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+    one.settimeout(20)
+    one.sendto(b"hello", (sys.argv[1], int(sys.argv[2])))
+    print(one.recv(100).decode())
+    one.settimeout(1)
+    try:
+        print(one.recv(100).decode())
+    except TimeoutError:
+        print("silence")
+"""
+
+
+class Peer:
+    """A datagram server whose caller hears from a stranger before the answer comes."""
+
+    def __init__(self) -> None:
+        self.server, self.stranger = (socket.socket(INET, DGRAM) for _ in range(2))
+        self.server.settimeout(20)
+        self.server.bind((LOOPBACK, 0))
+        self.port = self.server.getsockname()[1]
+
+    def serve(self, times: int) -> None:
+        for _ in range(times):
+            _, caller = self.server.recvfrom(100)
+            self.stranger.sendto(b"stranger", caller)
+            self.server.sendto(b"answer", caller)
+
+    def close(self) -> None:
+        self.server.close()
+        self.stranger.close()
+
+
+def test_a_socket_outside_hears_only_whom_it_may_send_to(vm_factory: Make) -> None:
+    peers = Peer(), Peer()
+    ports = [str(peer.port) for peer in peers]
+    vm = vm_factory(
+        permissions=allow("first.example", "second.example"),
+        hosts={"first.example": f"{LOOPBACK}:{ports[0]}", "second.example": f"{LOOPBACK}:{ports[1]}"},
+    )
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(peers[0].serve, 3)
+        pool.submit(peers[1].serve, 1)
+        try:
+            on_host = subprocess.run(
+                [sys.executable, "-c", HEARS, LOOPBACK, ports[0]], capture_output=True, text=True, check=True
+            )
+            assert on_host.stdout.split() == ["stranger", "answer"]
+            in_vm = vm.run(["python3", "-c", HEARS, "first.example", ports[0]])
+            assert (in_vm.stdout.split(), in_vm.stderr) == (["answer", "silence"], "")
+            both = HEARS.replace("one.settimeout(1)", 'one.sendto(b"hello", ("second.example", 9))')
+            assert vm.run(["python3", "-c", both, "first.example", ports[0]], check=True).stdout.split() == ["answer", "answer"]
+        finally:
+            for peer in peers:
+                peer.close()

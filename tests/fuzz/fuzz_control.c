@@ -65,7 +65,7 @@ static void load_policy(void) {
         cg_write_u32(&out, scope == CG_SCOPE_FS);
         if (scope == CG_SCOPE_FS) {
             cg_write_u32(&out, 0), cg_write_u32(&out, (1u << CG_FS_OPS) - 1), cg_write_i32(&out, 0), cg_write_u32(&out, 1);
-            cg_write_bytes(&out, "/w/denied/**", 12);
+            cg_write_bytes(&out, "/w/denied/**", 12), cg_write_u32(&out, 0);
         }
     }
     FUZZ_CHECK(cg_policy_load(blob, cg_writer_size(&out), &vm.launch.policy) == 0, "the policy");
@@ -90,6 +90,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     vm.uid = geteuid(), vm.gid = getegid();
     vm.launch.guest_uid = vm.launch.guest_gid = 1000;
     pthread_mutex_init(&vm.runs_lock, NULL), pthread_rwlock_init(&vm.names, NULL);
+    pthread_rwlock_init(&vm.name_table.lock, NULL), pthread_mutex_init(&vm.lookups_lock, NULL);
     for (size_t i = 0; i < CG_RUNS_MAX; i++) vm.runs[i].events = vm.runs[i].leader_socket = -1;
     return 0;
 }
@@ -111,7 +112,7 @@ static void write_run(struct cg_writer *out, const char *program) {
 }
 
 size_t fuzz_seed(unsigned index, uint8_t *to, size_t room) {
-    if (index > 5 || room < 4096) return 0;
+    if (index > 6 || room < 4096) return 0;
     uint8_t one[1024], two[1024], *at = to;
     for (uint32_t i = 0; i < 10; i++) {
         struct cg_writer out, content;
@@ -126,6 +127,15 @@ size_t fuzz_seed(unsigned index, uint8_t *to, size_t room) {
             cg_write_u32(&out, CG_MSG_RUN), cg_write_u32(&out, i), cg_write_u32(&out, index == 4 ? CG_RUN_IN_MEMFD : 0);
             write_run(index == 4 ? &content : &out, i % 2 ? "prog" : i % 4 ? "/bin/prog" : "/w/dir");
             at = packet(at, index == 4 ? 5 : 4, &out, &content);
+        } else if (index == 5) { /* names, the last of which has an address that no name may have; sockets; refused look-ups */
+            const uint8_t v4[4] = {198, i < 9 ? 18 : 20, 0, (uint8_t)i}, v6[16] = {0x20, 1, 0, 2, [15] = (uint8_t)i};
+            cg_write_u32(&out, i % 3 ? CG_MSG_NAME : i % 2 ? CG_MSG_SOCKET : CG_MSG_LOOKUP_DENIED), cg_write_u32(&out, i);
+            if (i % 3) {
+                cg_write_bytes(&out, "a.example", 9), cg_write_bytes(&out, v4, 4), cg_write_bytes(&out, v6, 16);
+                cg_write_u32(&out, i % 4), cg_write_u32(&out, i), cg_write_u32(&out, 2), cg_write_bytes(&out, v4, 4), cg_write_bytes(&out, v6, 16);
+            } else if (i % 2) cg_write_u32(&out, 2), cg_write_u32(&out, 1);
+            else cg_write_u32(&out, 17), cg_write_u32(&out, 53), cg_write_i32(&out, 0), cg_write_bytes(&out, "dns://a", 7), cg_write_bytes(&out, "", 0);
+            at = packet(at, 0, &out, NULL);
         } else {
             cg_write_u32(&out, i % 2 ? CG_MSG_STATS : CG_MSG_SIGNAL), cg_write_u32(&out, i);
             if (i % 2 == 0) cg_write_u32(&out, i), cg_write_u32(&out, 9), cg_write_u32(&out, i % 4);

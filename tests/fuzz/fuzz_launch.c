@@ -48,11 +48,25 @@ size_t fuzz_seed(unsigned index, uint8_t *to, size_t room) {
     }
     cg_write_u32(&out, index);
     for (uint32_t i = 0; i < index; i++) cg_write_u32(&out, i), cg_write_u64(&out, 1), cg_write_u64(&out, 2);
+    cg_write_u32(&out, index);
+    for (uint32_t i = 0; i < index; i++) cg_write_u32(&out, i ? CG_LISTEN_UDP : CG_LISTEN_UNIX), cg_write_bytes(&out, "/sock", i ? 4 : 5), cg_write_u32(&out, 53 * i);
+    cg_write_u32(&out, index);
+    for (uint32_t i = 0; i < index; i++) cg_write_u32(&out, 5432 + i);
     cg_write_bytes(&out, "\x06\x00\x00\x00\x00\x00\xff\x7f", 8);
     uint8_t policy[4 + 16 * CG_SCOPES] = {'C', 'G', 'P', '1'};
     for (unsigned scope = 0; scope < CG_SCOPES; scope++) memset(policy + 4 + 16 * scope + 4, 0xff, 4); /* CG_RULE_DEFAULT */
     cg_write_bytes(&out, policy, sizeof policy);
     return cg_writer_size(&out);
+}
+
+static void say_listener(struct cg_writer *out, const struct cg_listener *listener) {
+    const struct sockaddr_un *path = (const struct sockaddr_un *)&listener->address;
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)&listener->address;
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&listener->address;
+    cg_write_u32(out, listener->address.ss_family == AF_UNIX ? CG_LISTEN_UNIX : listener->type == SOCK_DGRAM ? CG_LISTEN_UDP : CG_LISTEN_TCP);
+    if (listener->address.ss_family == AF_UNIX) cg_write_bytes(out, path->sun_path, strlen(path->sun_path)), cg_write_u32(out, 0);
+    else if (listener->address.ss_family == AF_INET) cg_write_bytes(out, &v4->sin_addr, 4), cg_write_u32(out, ntohs(v4->sin_port));
+    else cg_write_bytes(out, &v6->sin6_addr, 16), cg_write_u32(out, ntohs(v6->sin6_port));
 }
 
 /* Says again what was read; equal to the blob if nothing was lost or made up. The working directory is the host's alone. */
@@ -79,6 +93,10 @@ static size_t say_again(const struct cg_launch *launch, const uint8_t *blob, siz
     cg_write_u32(&out, (uint32_t)launch->limit_count);
     for (size_t i = 0; i < launch->limit_count; i++)
         cg_write_u32(&out, launch->limits[i].resource), cg_write_u64(&out, launch->limits[i].value.rlim_cur), cg_write_u64(&out, launch->limits[i].value.rlim_max);
+    cg_write_u32(&out, (uint32_t)launch->listener_count);
+    for (size_t i = 0; i < launch->listener_count; i++) say_listener(&out, &launch->listeners[i]);
+    cg_write_u32(&out, launch->host_port_count);
+    for (size_t i = 0; i < launch->host_port_count; i++) cg_write_u32(&out, launch->host_ports[i]);
     cg_write_bytes(&out, launch->filter, launch->filter_length);
     return cg_writer_size(&out);
 }
@@ -90,6 +108,7 @@ static void release(struct cg_launch *launch) {
         if (i < launch->step_count && !(source >= mapped && source <= mapped + mapped_size)) free((void *)(uintptr_t)source);
     }
     free(launch->steps);
+    free(launch->host_ports);
     cg_policy_free(launch->policy);
     free(mapped);
     mapped = NULL, mapped_size = 0;

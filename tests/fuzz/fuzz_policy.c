@@ -33,8 +33,8 @@ size_t fuzz_seed(unsigned index, uint8_t *to, size_t room) {
     for (unsigned scope = 0; scope < CG_SCOPES; scope++) {
         at = put(at, index & 1), at = put(at, (uint32_t)CG_RULE_DEFAULT), at = put(at, scope == CG_SCOPE_NETWORK);
         at = put(at, 2);
-        at = put(at, 1), at = put(at, 1), at = put(at, 0), at = put(at, 1), at = put_text(at, globs[index][0]);
-        at = put(at, 0), at = put(at, 1), at = put(at, 1), at = put(at, 2), at = put_text(at, globs[index][1]), at = put_text(at, "/q");
+        at = put(at, 1), at = put(at, 1), at = put(at, 0), at = put(at, 1), at = put_text(at, globs[index][0]), at = put(at, scope == CG_SCOPE_NETWORK);
+        at = put(at, 0), at = put(at, 1), at = put(at, 1), at = put(at, 2), at = put_text(at, globs[index][1]), at = put_text(at, "/q"), at = put(at, 0);
     }
     return (size_t)(at - to);
 }
@@ -83,6 +83,7 @@ static struct verdict oracle(const uint8_t *blob, unsigned wanted, unsigned oper
                 }
                 scan.at += size;
             }
+            FUZZ_CHECK(next(&scan) <= globs, "more globs name an address than there are");
             if (matched && operations >> operation & 1) verdict = (struct verdict){(int)allow, (int32_t)id};
         }
         if (scope == wanted) return verdict;

@@ -67,7 +67,7 @@ INSPECTING = {"fs.*", "fs.read", "fs.readdir", "fs.stat", "fs.readlink"}
     ],
 )
 @pytest.mark.filterwarnings("ignore::callgate.PolicyWarning")
-def test_only_operations_with_more_than_one_verdict_and_the_network_are_asked_about(
+def test_the_network_and_operations_with_more_than_one_verdict_are_asked_about(
     permissions: dict[str, Any], expected: set[str]
 ) -> None:
     plan = plan_of(permissions)

@@ -98,13 +98,13 @@ def test_names_are_looked_up_in_files_and_in_the_vms_own_resolver(base: Root) ->
     assert step_at(base, "/etc/hostname").source == b"callgate\n"
 
 
-def test_an_interpreter_outside_usr_comes_along_and_ends_the_search_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interpreter_outside_usr_comes_along_and_is_searched_after_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(root_module.sys, "base_prefix", "/opt/some/python")  # type: ignore[attr-defined]
     root = base_root(AGENT, "callgate")
     step = step_at(root, "/opt/some/python")
     assert (step.kind, step.flags) == (StepKind.BIND, BindFlag.READ_ONLY | BindFlag.OPERATOR)
     assert step_at(root, "/opt/some").kind is StepKind.DIRECTORY
-    assert base_environment(AGENT)["PATH"].endswith(":/opt/some/python/bin")
+    assert base_environment(AGENT)["PATH"].endswith(":/opt/some/python/bin:/run/callgate/bin")
     monkeypatch.setattr(root_module.sys, "base_prefix", "/usr")  # type: ignore[attr-defined]
     assert not [step for step in base_root(AGENT, "callgate").steps if step.flags & BindFlag.OPERATOR]
     assert not base_environment(AGENT)["PATH"].endswith("/usr/bin/bin")

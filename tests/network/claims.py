@@ -74,6 +74,7 @@ def the_machine_itself_reaches_every_address(world: World) -> None:
 
 
 def nothing_leaves_a_vm_whose_network_is_denied(world: World) -> None:
+    """AOS-10, AOS-51."""
     world.names(example_com=f"A {PUBLIC}")
     everything = "\n".join(
         [
@@ -99,6 +100,7 @@ def nothing_leaves_a_vm_whose_network_is_denied(world: World) -> None:
 
 
 def the_page_s_error_is_the_one_of_the_page(world: World) -> None:
+    """AOS-50, for a program of its own making."""
     world.names(example_com=f"A {PUBLIC}")
     program = (
         "import urllib.error, urllib.request\n"
@@ -117,13 +119,14 @@ def the_page_s_error_is_the_one_of_the_page(world: World) -> None:
 
 
 def one_allowed_host_is_reached_by_its_name_and_by_nothing_else(world: World) -> None:
+    """AOS-49."""
     world.names(api_example_com=[f"A {PUBLIC}", f"AAAA {PUBLIC_6}"], other_example_com=f"A {PUBLIC}", example_com=f"A {PUBLIC}")
     with VM(rules(("allow", "*", ["api.example.com"]))) as vm:
         met = visit(vm, ("api.example.com", 80), ("API.example.com.", 8080), ("api.example.com", 80, "udp"))
         assert [place.split()[1] for place in met] == ["80", "8080", "80"]
         assert {place.split()[0] for place in met} <= {PUBLIC, PUBLIC_6}
         assert len(contacts(world.came())) == 3
-        assert vm.denials == ()
+        assert not vm.denials
         names = ("other.example.com", "example.com", "x.api.example.com")
         refused = [*((name, 80) for name in names), (PUBLIC, 80), (PUBLIC_6, 80), (PUBLIC, 80, "udp")]
         assert visit(vm, *refused) == [EACCES] * len(refused)
@@ -135,6 +138,7 @@ def one_allowed_host_is_reached_by_its_name_and_by_nothing_else(world: World) ->
 
 
 def a_port_a_protocol_and_a_wildcard_limit_it_further(world: World) -> None:
+    """AOS-47, AOS-U12: one bare host covers look-up and connection."""
     world.names(api_example_com=f"A {PUBLIC}", a_b_example_com=f"A {PUBLIC}", example_com=f"A {PUBLIC}")
     with VM(rules(("allow", "*", ["api.example.com:8080"]))) as vm:
         assert visit(vm, ("api.example.com", 8080), ("api.example.com", 80)) == [f"{PUBLIC} 8080", EACCES]
@@ -149,6 +153,7 @@ def a_port_a_protocol_and_a_wildcard_limit_it_further(world: World) -> None:
 
 
 def each_operation_is_granted_alone(world: World) -> None:
+    """AOS-48."""
     world.names(api_example_com=f"A {PUBLIC}")
     with VM(rules(("allow", "dns", ["*"]))) as vm:
         assert visit(vm, ("api.example.com", 80), (PUBLIC, 80)) == [EACCES, EACCES]
@@ -200,6 +205,7 @@ def a_name_that_leads_to_a_local_address_is_refused_even_where_all_is_allowed(wo
 
 
 def an_address_that_a_rule_denies_is_not_reached_through_an_allowed_name(world: World) -> None:
+    """AOS-U13."""
     world.names(api_example_com=f"A {PUBLIC}")
     with VM(rules(("allow", "*", ["api.example.com"]), ("deny", "*", ["198.51.100.*"]))) as vm:
         assert visit(vm, ("api.example.com", 80)) == [EACCES]
@@ -268,10 +274,27 @@ def a_name_server_that_fails_or_hangs_is_told_as_what_it_is(world: World) -> Non
     world.names(broken_example="SERVFAIL", hanging_example="hang", fine_example=f"A {PUBLIC}")
     with VM({"network": "allow"}) as vm:
         assert visit(vm, ("missing.example", 80), ("broken.example", 80)) == ["no such name", "not known now"]
-        assert vm.denials == ()
+        assert not vm.denials
         assert visit(vm, ("hanging.example", 80), ("fine.example", 80)) == ["not known now", f"{PUBLIC} 80"]
         assert [(each.operation, each.subject, each.rule, each.reason) for each in vm.denials] == [
             ("dns", "dns://hanging.example", "unresolved", "the name could not be resolved within 2 seconds")
+        ]
+
+
+def a_refusal_says_why(world: World) -> None:
+    """The reasons that RIG-69a to RIG-69d and RIG-U9 tell apart."""
+    world.names(api_example_com=f"A {PUBLIC}", local_example=f"A {PRIVATE}", hanging_example="hang")
+    policy = rules(("allow", "*", ["*.example", PUBLIC]), ("deny", "*", ["denied.example"]), ("deny", "http", [f"{PUBLIC}:8080"]))
+    with VM(policy) as vm:
+        visit(vm, ("api.example.com", 80), ("denied.example", 80), (PUBLIC, 8080), ("local.example", 80), ("hanging.example", 80))
+        assert [(each.subject, each.rule, each.reason) for each in vm.denials] == [
+            ("dns://api.example.com", "default", ""),
+            ("tcp://api.example.com:80", "default", ""),
+            ("dns://denied.example", 1, ""),
+            ("tcp://denied.example:80", 1, ""),
+            (f"tcp://{PUBLIC}:8080", 2, ""),
+            ("tcp://local.example:80", "local address", f"the name leads to {PRIVATE}, a private address"),
+            ("dns://hanging.example", "unresolved", "the name could not be resolved within 2 seconds"),
         ]
 
 

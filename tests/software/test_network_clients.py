@@ -251,6 +251,33 @@ def test_dig_is_answered_what_it_asks(vm_factory: Make, arguments: list[str], ex
     assert done.stderr == ""
 
 
+C_ARES = """
+const dns = require('dns')
+dns.resolve4('api.example.com', (error, four) => dns.resolve6('api.example.com', (none, six) =>
+    dns.reverse('198.18.0.1', (unnamed, names) => console.log(error, four, none.code, six, unnamed.code, names))))
+"""
+RESOLVERS = {
+    "c-ares": (["node", "-e", C_ARES], "null [ '198.18.0.1' ] ENODATA undefined ENOTFOUND undefined\n"),
+    "busybox": (["busybox", "nslookup", ALLOWED], f"Name:\t{ALLOWED}\nAddress: 198.18.0.1\n"),
+    "nslookup": (["nslookup", ALLOWED], f"Name:\t{ALLOWED}\nAddress: 198.18.0.1\n"),
+    "perl": (["perl", "-e", f"print join('.', unpack('C4', scalar gethostbyname('{ALLOWED}')))"], "198.18.0.1"),
+    "gethostbyaddr": (
+        ["python3", "-c", "import socket\ntry: socket.gethostbyaddr('198.18.0.1')\nexcept OSError as error: print(error.args)"],
+        "(1, 'Unknown host')\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("command", "expected"), RESOLVERS.values(), ids=RESOLVERS)
+def test_resolvers_of_all_kinds_understand_the_answers(
+    client_vm: Make, web: WebServer, command: list[str], expected: str
+) -> None:
+    program(command[0])
+    done = client_vm(web).run(command, timeout=30)
+    assert expected in done.stdout
+    assert done.denials == ()
+
+
 def test_getent_finds_what_is_there(client_vm: Make, web: WebServer) -> None:
     vm = client_vm(web)
     assert vm.run(["getent", "hosts", ALLOWED]).stdout.split() == ["198.18.0.1", ALLOWED]

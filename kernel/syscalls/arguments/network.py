@@ -21,9 +21,11 @@ DANGEROUS_OPTIONS: dict[int, dict[int, str]] = {
     SOL_SOCKET: {
         25: "SO_BINDTODEVICE chooses the interface, past routing",
         26: "SO_ATTACH_FILTER loads a program into the kernel",
+        27: "SO_DETACH_FILTER would let a socket hear whom it was not allowed to send to",
         32: "SO_SNDBUFFORCE passes the kernel's memory limit",
         33: "SO_RCVBUFFORCE passes the kernel's memory limit",
         36: "SO_MARK steers routing and firewalls",
+        44: "SO_LOCK_FILTER would keep the supervisor from letting another peer in",
         50: "SO_ATTACH_BPF loads a program into the kernel",
         51: "SO_ATTACH_REUSEPORT_CBPF loads a program into the kernel",
         52: "SO_ATTACH_REUSEPORT_EBPF loads a program into the kernel",

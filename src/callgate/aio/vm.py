@@ -20,7 +20,10 @@ from callgate.scopes.policy import Policy
 from callgate.vm import VM as SyncVM
 
 if TYPE_CHECKING:
+    import socket
+
     from callgate.guest.environment import GuestEnvironment
+    from callgate.guest.ports import Response
     from callgate.guest.result import Command, Result
     from callgate.kernel.audit import Denial
     from callgate.scopes.request import Verdict
@@ -147,6 +150,24 @@ class VM:
         """Call a binding as the guest would, in a thread."""
         return await asyncio.to_thread(self.sync.call, name, *args, **kwargs)
 
+    async def connect(self, port: int, *, timeout: float | None = None, wait: float = 0.0, udp: bool = False) -> socket.socket:
+        """As `callgate.VM.connect`, in a thread: a blocking socket, which `asyncio.open_connection(sock=...)` takes."""
+        return await asyncio.to_thread(self.sync.connect, port, timeout=timeout, wait=wait, udp=udp)
+
+    async def fetch(
+        self,
+        port: int,
+        path: str = "/",
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | str | None = None,
+        *,
+        timeout: float = 30.0,
+        wait: float = 0.0,
+    ) -> Response:
+        """As `callgate.VM.fetch`, in a thread; a cancelled task leaves it to end by itself."""
+        return await asyncio.to_thread(self.sync.fetch, port, path, method, headers, body, timeout=timeout, wait=wait)
+
     @property
     def policy(self) -> Policy:
         """The effective policy."""
@@ -203,9 +224,9 @@ def _all(result: Any) -> Any:
 
 async def _to_the_end(run: CapturedRun[Any], timeout: float | None) -> Result[Any]:
     """The result of *run*; if this is cancelled, or a listener raises, what it started is killed and gone first."""
-    over = False
+    over, limit = False, asyncio.timeout(timeout)
     try:
-        async with asyncio.timeout(timeout) as limit:
+        async with limit:
             await _until_over(run)
         over = True
     except TimeoutError:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
-from callgate.cli.messages import CANNOT_START, SIGNALLED, USAGE, UsageError, complain
+from callgate.cli.messages import CANNOT_START, SIGNALLED, USAGE, StartError, UsageError, complain
 from callgate.scopes.errors import InternalError, PermissionDenied, PolicyError, Unsupported
 
 POLICY_HELP: Final = "a file name, inline JSON (starting with '{'), or '-' for standard input"
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for problem in error.problems:
             complain(str(problem))
         return USAGE
-    except (Unsupported, PermissionDenied) as error:
+    except (StartError, Unsupported, PermissionDenied) as error:
         complain(str(error))
         return CANNOT_START
     except InternalError as error:
@@ -90,6 +90,15 @@ def _parser() -> Parser:
     )
     _add_vm_options(shell)
     shell.set_defaults(command_function=_shell)
+
+    serve = commands.add_parser(
+        "mcp",
+        help="serve a VM to an MCP client",
+        description="Serves one VM over standard input and output as an MCP server with the tools run, read_file, write_file, "
+        "list_dir, fetch_port and explain, all judged by the policy. Needs the package mcp: pip install 'callgate[mcp]'",
+    )
+    _add_vm_options(serve)
+    serve.set_defaults(command_function=_mcp)
 
     check = commands.add_parser(
         "check", help="validate a policy", description="Prints the effective policy as JSON, or each mistake with its place."
@@ -140,10 +149,24 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", default="auto", metavar="E", help="what enforces the policy (default: auto)")
     parser.add_argument("--timeout", metavar="SECONDS", help="end everything after this time and exit with 124")
     parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="bound what the guest may use (repeatable): memory, disk, file_size (512M), processes, open_files, cpu_seconds",
+    )
+    parser.add_argument(
+        "--best-effort",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="start although this limit (memory, cpu_seconds, or cgroup for both) cannot be enforced fully here (repeatable)",
+    )
+    parser.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object on stderr in place of the summary: returncode, timed_out, duration (seconds), error, denials and "
-        "dropped_denials (how many have no record)",
+        help="one JSON object on stderr in place of the summary: returncode, timed_out, duration (seconds), error, exceeded "
+        "(limits), denials and dropped_denials (how many have no record)",
     )
     parser.add_argument("--audit", metavar="FILE", help="append every refusal to FILE, one JSON object a line")
 
@@ -175,6 +198,12 @@ def _shell(arguments: argparse.Namespace) -> int:
     from callgate.cli.run import run
 
     return run(arguments, ["/bin/sh", "-i"] if sys.stdin is not None and sys.stdin.isatty() else ["/bin/sh"])
+
+
+def _mcp(arguments: argparse.Namespace) -> int:
+    from callgate.cli.mcp import mcp
+
+    return mcp(arguments)
 
 
 def _check(arguments: argparse.Namespace) -> int:

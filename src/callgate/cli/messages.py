@@ -16,6 +16,10 @@ class UsageError(Exception):
     """The user's mistake, said in one line; nothing was started."""
 
 
+class StartError(Exception):
+    """The host's refusal to start a VM, said in one line."""
+
+
 def complain(text: str) -> None:
     """One line on stderr. A stderr that is closed or full is no reason to fail differently."""
     if sys.stderr is None:

@@ -15,8 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from callgate.cli.messages import CANNOT_START, SIGNALLED, TIMED_OUT, UsageError, complain
+from callgate.cli.messages import CANNOT_START, SIGNALLED, TIMED_OUT, StartError, UsageError, complain
 from callgate.cli.policy import load_permissions, policy_warnings_as_lines
+from callgate.guest.process import exceeded_limits
 from callgate.guest.terminal import StdioRelay
 from callgate.kernel.audit import Denial
 from callgate.kernel.protocol import ExecFailed, Exited
@@ -39,37 +40,12 @@ MOUNT_MODES: Final = ("ro", "rw", "cow")
 
 def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
     """Runs `argv`; the exit code. Mistakes of the user leave as UsageError or PolicyError, before anything is started."""
-    from callgate.vm import VM
-
     if not argv or not argv[0]:
         raise UsageError("run what? (usage: callgate run [options] -- PROGRAM [ARGUMENT ...])")
     timeout = _seconds(arguments.timeout)
-    permissions = load_permissions(arguments.policy) if arguments.policy is not None else {}
-    allow_hosts(permissions, arguments.allow_host)
-    env = dict(_variable(text) for text in arguments.env)
-    mounts = dict(_mount(text) for text in arguments.mount)
     with ExitStack() as stack:
         audit = _open_audit(arguments.audit, stack)
-        with policy_warnings_as_lines():
-            try:
-                vm = VM(
-                    permissions,
-                    env=env,
-                    mounts=mounts,
-                    cwd=arguments.cwd,
-                    guest=arguments.guest,
-                    engine=arguments.engine,
-                    noexec=arguments.noexec,
-                )
-            except (ValueError, TypeError) as error:
-                if type(error).__module__.startswith("callgate."):
-                    raise  # PolicyError is a ValueError too, and has a voice of its own
-                raise UsageError(str(error)) from None
-            except OSError as error:
-                if type(error).__module__.startswith("callgate."):
-                    raise
-                complain(f"the VM could not be started: {error}")
-                return CANNOT_START
+        vm = vm_of(arguments)
         stack.callback(vm.close)
         session = Session(timeout)
         signals = stack.enter_context(_signals())
@@ -86,6 +62,38 @@ def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         return session.report(audit, as_json=arguments.json)
 
 
+def vm_of(arguments: argparse.Namespace) -> VM:
+    """The VM that the options ask for. Mistakes of the user leave as UsageError or PolicyError, a refusing host as StartError."""
+    from callgate.vm import VM
+
+    permissions = load_permissions(arguments.policy) if arguments.policy is not None else {}
+    allow_hosts(permissions, arguments.allow_host)
+    env = dict(_variable(text) for text in arguments.env)
+    mounts = dict(_mount(text) for text in arguments.mount)
+    limits = dict(_limit(text) for text in arguments.limit)
+    with policy_warnings_as_lines():
+        try:
+            return VM(
+                permissions,
+                env=env,
+                mounts=mounts,
+                cwd=arguments.cwd,
+                guest=arguments.guest,
+                engine=arguments.engine,
+                limits=limits,
+                best_effort=arguments.best_effort,
+                noexec=arguments.noexec,
+            )
+        except (ValueError, TypeError) as error:
+            if type(error).__module__.startswith("callgate."):
+                raise  # PolicyError is a ValueError too, and has a voice of its own
+            raise UsageError(str(error)) from None
+        except OSError as error:
+            if type(error).__module__.startswith("callgate."):
+                raise
+            raise StartError(f"the VM could not be started: {error}") from None
+
+
 class Session:
     """One program from its start to its end, as the caller sees it."""
 
@@ -98,6 +106,7 @@ class Session:
         self._interrupts = 0
         self._denials: list[Denial] = []
         self._dropped = 0
+        self._exceeded: tuple[str, ...] = ()
 
     def follow(self, vm: VM, process: NativeProcess, relay: StdioRelay, signals: int) -> None:
         """Takes events and passes signals on until the program has ended and nothing it started is left."""
@@ -136,6 +145,7 @@ class Session:
             code = os.waitstatus_to_exitcode(event.status)
             self.returncode = SIGNALLED - code if code < 0 else code
             self._dropped = event.denials_dropped
+            self._exceeded = exceeded_limits(event)
         elif isinstance(event, ExecFailed):
             self.returncode, self.failure = process.exec_failure(event)
         return event is not None
@@ -175,6 +185,7 @@ class Session:
                     "timed_out": self._timed_out,
                     "duration": round(time.monotonic() - self._started, 6),
                     "error": self.failure or None,
+                    "exceeded": list(self._exceeded),
                     "denials": [asdict(denial) for denial in self._denials],
                     "dropped_denials": self._dropped,
                 }
@@ -182,6 +193,8 @@ class Session:
             return code
         if self._timed_out:
             complain(f"timeout: ended after {self._timeout:g} seconds")
+        for name in self._exceeded:
+            complain(f"ended for going over the limit {name}")
         if self.failure:
             complain(self.failure)
         for line in summary(self._denials, self._dropped):
@@ -266,6 +279,16 @@ def _variable(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise UsageError(f"--env {text}: must be NAME=VALUE")
     return name, value
+
+
+def _limit(text: str) -> tuple[str, int | float | str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or name in ("output", "wall_seconds"):
+        raise UsageError(f"--limit {text}: must be NAME=N, NAME one of the limits that --help lists; --timeout bounds the time")
+    try:
+        return name, float(value) if name == "cpu_seconds" else int(value)
+    except ValueError:
+        return name, value  # a size such as 512M, or a mistake that is told with the limit's name
 
 
 def _mount(text: str) -> tuple[str, HostDir]:

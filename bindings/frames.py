@@ -1,0 +1,67 @@
+"""The framing of the host-service protocol: each message is its length in four bytes, most significant first, then its JSON."""
+
+from __future__ import annotations
+
+#: The longest message, in bytes, in either direction.
+MESSAGE_MAX = 16 << 20
+
+LENGTH_BYTES = 4
+
+
+class FrameError(ValueError):
+    """The stream is not a sequence of frames: where the next message begins can no longer be told."""
+
+
+class FrameDecoder:
+    """Cuts a stream into messages. Nothing is kept of a message whose length is refused."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+        self._wanted = 0  # bytes of the message that has begun, its length field included; 0: not known yet
+
+    @property
+    def wanted(self) -> int:
+        """How long the message that has begun is, or 0."""
+        return self._wanted
+
+    @property
+    def inside(self) -> bool:
+        """Whether the stream would be cut short if it ended here."""
+        return bool(self._pending)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that *data* completes, in order. `FrameError` for a length of 0 or above `MESSAGE_MAX`.
+
+        The decoder is of no more use after an error.
+        """
+        if not self._pending and len(data) > LENGTH_BYTES and _length(data) == len(data) - LENGTH_BYTES:
+            return [data[LENGTH_BYTES:]]  # the usual case: one message, whole
+        pending = self._pending
+        pending += data
+        messages: list[bytes] = []
+        start = 0
+        while len(pending) - start >= LENGTH_BYTES:
+            length = _length(pending[start : start + LENGTH_BYTES])
+            if not 0 < length <= MESSAGE_MAX:
+                raise FrameError(f"a message of {length} bytes; the length must be 1 to {MESSAGE_MAX}")
+            end = start + LENGTH_BYTES + length
+            self._wanted = end - start
+            if len(pending) < end:
+                break
+            messages.append(bytes(memoryview(pending)[start + LENGTH_BYTES : end]))
+            start = end
+            self._wanted = 0
+        if start:
+            del pending[:start]
+        return messages
+
+
+def frame(body: bytes) -> bytes:
+    """*body* as it crosses the socket. `FrameError` if it is empty or too long."""
+    if not 0 < len(body) <= MESSAGE_MAX:
+        raise FrameError(f"a message of {len(body)} bytes; the length must be 1 to {MESSAGE_MAX}")
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def _length(data: bytes | bytearray) -> int:
+    return int.from_bytes(data[:LENGTH_BYTES], "big")

@@ -1,0 +1,396 @@
+"""The host service of one VM: accepts guests' connections, answers their requests, and bounds what all of them may cost."""
+
+from __future__ import annotations
+
+import math
+import resource
+import select
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from callgate.bindings.binding import BindingContext
+from callgate.bindings.call import Call
+from callgate.bindings.connection import Connection
+from callgate.bindings.failure import BUSY, CANCELLED, PROTOCOL, REFUSED, UNKNOWN, Failure, wrong_arguments
+from callgate.bindings.form import Mismatch
+from callgate.bindings.loop import Loop
+from callgate.bindings.registry import BindingRegistry
+from callgate.bindings.replies import CallReplies, Replies, ResultError, encoded
+from callgate.bindings.requests import Request, RequestError, parse
+from callgate.bindings.workers import Workers
+
+if TYPE_CHECKING:
+    from callgate.bindings.event_loop import EventLoop
+
+#: Host functions of one VM that run at once; async ones do not count.
+WORKERS_MOST: Final = 16
+#: Connections of one VM; further ones are told so and closed.
+CONNECTIONS_MOST: Final = 128
+#: Bytes of large messages that one VM may be sending and having worked on.
+ALLOWANCE: Final = 32 << 20
+#: Bytes of replies that may wait for one VM's readers before further calls of it start.
+UNSENT_MOST: Final = 64 << 20
+#: The only operations that a guest may ask about, for the fetch program in the VM.
+_ASKABLE: Final = frozenset(("fetch", "http"))
+_SUBJECT_MAX: Final = 4096
+_ACCEPT_AGAIN_SECONDS: Final = 0.1
+
+#: Answers a request of one kind: at once through `Connection.send`, or with a call to be run.
+Handler: TypeAlias = Callable[["HostService", Connection, Request], Call | None]
+
+
+class Gate(Protocol):
+    """The policy, as the service needs it."""
+
+    def allows(self, name: str) -> bool:
+        """Whether a binding may be called, without a record."""
+        ...
+
+    def refusal(self, scope: str, operation: str, subject: str, sender: int) -> str | None:
+        """The message of a refusal, which is then on record; None if the operation is allowed."""
+        ...
+
+    def identify(self, sender: int) -> tuple[int, str]:
+        """Process id in the VM and program of a process of the host's; 0 and "" if it is none of the VM's."""
+        ...
+
+
+class HostService:
+    """Serves one listening socket until it is closed. Everything that changes the connections happens on the loop's thread."""
+
+    def __init__(self, listener: socket.socket, registry: BindingRegistry, gate: Gate, vm: Callable[[], Any]) -> None:
+        self.registry = registry
+        self.gate = gate
+        self._vm = vm  # a weak reference: the loop holds the service, and a VM nobody holds should end
+        self._listener = listener
+        self._workers = Workers(WORKERS_MOST)
+        self._lock = threading.Lock()
+        self._connections: set[Connection] = set()
+        self._calls: set[Call] = set()
+        self._allowance = ALLOWANCE
+        self._waiting: deque[tuple[Connection, int]] = deque()
+        self._unsent = 0
+        self._held: deque[Call] = deque()  # calls that wait until readers have caught up
+        self._async: EventLoop | None = None
+        self._closing = False
+        self._accepts_at = math.inf  # when accepting goes on, after the host ran out of descriptors
+        listener.setblocking(False)
+        self._loop = Loop.join()
+        self._loop.run_soon(self._begin)
+
+    # -- connections ---------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self._loop.add_clock(self._expire)
+        self._loop.watch(self._listener.fileno(), select.EPOLLIN, self._accept)
+
+    def _accept(self, _: int) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # no descriptor is free, say: whoever connects waits
+            self._loop.rearm(self._listener.fileno(), 0)
+            self._accepts_at = time.monotonic() + _ACCEPT_AGAIN_SECONDS
+            self._loop.due(self._accepts_at)
+            return
+        if len(self._connections) < CONNECTIONS_MOST and self._loop.guests < _descriptor_share():
+            self._loop.guests += 1
+            self._connections.add(Connection(self, self._loop, sock))
+            return
+        with sock:
+            failure = Failure(BUSY, f"the VM has {len(self._connections)} connections to its host service, which is the most")
+            body = CallReplies(None).failure(failure)
+            sock.setblocking(False)
+            sock.send(len(body).to_bytes(4, "big") + body, socket.MSG_NOSIGNAL)
+
+    def forget(self, connection: Connection, reserved: int) -> None:
+        """A connection has ended: nobody is left to hear of its calls."""
+        self._connections.discard(connection)
+        self._loop.guests -= 1
+        with self._lock:
+            calls = list(connection.calls.values())
+            self._waiting = deque(entry for entry in self._waiting if entry[0] is not connection)
+        for call in calls:
+            call.abandon(None)
+        if reserved:
+            self.release(reserved)
+
+    # -- requests ------------------------------------------------------------------------------------------------------------
+
+    def receive(self, connection: Connection, body: bytes, sender: int, reserved: int) -> Call | None:
+        """Answer one message, or give the call that answers it. *reserved* bytes of the allowance are the message's."""
+        call: Call | None = None
+        try:
+            request = parse(body, sender)
+            call = _HANDLERS.get(request.kind, _unknown)(self, connection, request)
+        except RequestError as error:
+            connection.send(CallReplies(error.number).failure(Failure(PROTOCOL, str(error))))
+        if call is not None and self._book(connection, call, reserved):
+            return call
+        if reserved:
+            self.release(reserved)
+        return None
+
+    def complain(self, connection: Connection, text: str) -> None:
+        """Tell of a stream that is no sequence of messages."""
+        connection.send(CallReplies(None).failure(Failure(PROTOCOL, text)))
+
+    def prepare(
+        self,
+        connection: Connection,
+        request: Request,
+        name: str,
+        positional: list[Any],
+        named: dict[str, Any],
+        replies: Replies,
+    ) -> Call | None:
+        """The call of a binding, judged, and with its arguments checked; None if that was answered with a failure."""
+        failure: Failure
+        message = self.gate.refusal("binding", "*", name, request.sender)
+        if message is not None:
+            failure = Failure(REFUSED, message, "PermissionError")
+        elif (binding := self.registry.get(name)) is None:
+            failure = Failure(UNKNOWN, f"there is no binding {name!r}")
+        else:
+            try:
+                arguments, keywords = binding.parameters.bind(positional, named)
+            except Mismatch as error:
+                failure = wrong_arguments(error)
+            else:
+                call = Call(self, connection, request.number, binding, arguments, keywords, replies)
+                if binding.parameters.context is not None:
+                    keywords[binding.parameters.context] = BindingContext(
+                        self._vm, lambda: self.gate.identify(request.sender), lambda: call.over
+                    )
+                return call
+        connection.send(replies.failure(failure))
+        return None
+
+    def _book(self, connection: Connection, call: Call, reserved: int) -> bool:
+        number = call.number
+        with self._lock:
+            duplicate = number in connection.calls
+            if not duplicate and not self._closing and not connection.closed:
+                connection.calls[number] = call
+                self._calls.add(call)
+                call.reserved = reserved
+                call.extend()
+                return True
+        if duplicate:
+            connection.send(CallReplies(None).failure(Failure(PROTOCOL, f"the id {number} is that of a call that still runs")))
+        return False
+
+    # -- calls ---------------------------------------------------------------------------------------------------------------
+
+    def submit(self, call: Call) -> None:
+        """Have the call run in a worker."""
+        self._workers.submit(lambda: self._work(call))
+
+    def settle(self, call: Call) -> bool:
+        """Take a call off the books; False if that happened before."""
+        with self._lock:
+            if call.over:
+                return False
+            call.over = True
+            self._calls.discard(call)
+            call.caller.calls.pop(call.number, None)
+        if call.reserved:
+            self.release(call.reserved)
+        return True
+
+    def due(self, when: float) -> None:
+        """Look at the deadlines at *when* at the latest."""
+        self._loop.due(when)
+
+    def event_loop(self) -> EventLoop:
+        """The loop of async functions."""
+        with self._lock:
+            if self._async is None:
+                from callgate.bindings.event_loop import EventLoop
+
+                self._async = EventLoop.join()
+            return self._async
+
+    def _work(self, call: Call) -> None:
+        """In a worker: run a call, and then the next ones of the same guest for as long as they come at once."""
+        connection = call.caller
+        while True:
+            if self._unsent > UNSENT_MOST and self._hold(call):
+                return
+            call.run()
+            if not self._workers.may_linger():
+                return
+            following = connection.linger()
+            self._workers.lingered()
+            if not following:
+                return
+            call = following[0]
+            for other in following[1:]:
+                self.submit(other)
+
+    def _hold(self, call: Call) -> bool:
+        with self._lock:
+            if self._unsent <= UNSENT_MOST:
+                return False
+            self._held.append(call)
+            return True
+
+    def _expire(self, now: float) -> float:
+        with self._lock:
+            late = [call for call in self._calls if call.deadline <= now]
+            following = min((call.deadline for call in self._calls if call.deadline > now), default=math.inf)
+        for call in late:
+            call.abandon(call.out_of_time())
+        if self._accepts_at <= now:
+            self._accepts_at = math.inf
+            self._loop.rearm(self._listener.fileno(), select.EPOLLIN)
+        return min(following, self._accepts_at)
+
+    # -- what is kept for a VM -----------------------------------------------------------------------------------------------
+
+    def reserve(self, connection: Connection, size: int) -> bool:
+        """Take *size* bytes of the allowance for the message that a connection begins; False: it is told when there are."""
+        with self._lock:
+            if self._waiting or self._allowance < size:
+                self._waiting.append((connection, size))
+                return False
+            self._allowance -= size
+            connection.reserved = size
+            return True
+
+    def release(self, size: int) -> None:
+        """Give bytes of the allowance back."""
+        served: list[Connection] = []
+        with self._lock:
+            self._allowance += size
+            while self._waiting and self._allowance >= self._waiting[0][1]:
+                connection, wanted = self._waiting.popleft()
+                self._allowance -= wanted
+                connection.reserved = wanted
+                served.append(connection)
+        for connection in served:
+            self._loop.run_soon(connection.allow)
+
+    def add_unsent(self, size: int) -> None:
+        """Count replies that wait for their readers."""
+        resumed: list[Call] = []
+        with self._lock:
+            self._unsent += size
+            if self._held and self._unsent <= UNSENT_MOST:
+                resumed, self._held = list(self._held), deque()
+        for call in resumed:
+            self.submit(call)
+
+    # -- the end -------------------------------------------------------------------------------------------------------------
+
+    def end(self) -> threading.Event:
+        """Begin to end; the event is set once no connection is left. Takes no lock: a finalizer calls it."""
+        done = threading.Event()
+        self._loop.run_soon(lambda: self._end(done))
+        return done
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread is one that the end would have to wait for."""
+        return self._loop.is_here or (self._async is not None and self._async.is_here)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for host functions that still run, *seconds* at most."""
+        self._workers.wait(seconds)
+        if self._async is not None:
+            self._async.wait_if_over(seconds)
+
+    def _end(self, done: threading.Event) -> None:
+        with self._lock:
+            self._closing = True
+            calls = list(self._calls)
+        self._loop.remove_clock(self._expire)
+        self._loop.forget(self._listener.fileno())
+        self._listener.close()
+        failure = Failure(CANCELLED, "the VM is being closed")
+        for call in calls:
+            call.abandon(failure)
+        for connection in list(self._connections):
+            connection.close()
+        self._workers.stop()
+        if self._async is not None:
+            self._async.leave()
+        self._loop.leave(done)
+
+
+def _descriptor_share() -> int:
+    """How many descriptors of this process's limit the connections of all guests may take: a quarter."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft // 4, 8) if soft != resource.RLIM_INFINITY else sys.maxsize
+
+
+# -- the kinds of requests -------------------------------------------------------------------------------------------------------
+
+
+def _call(service: HostService, connection: Connection, request: Request) -> Call | None:
+    name = request.get("name", "string")
+    positional = request.get("positional", "array", [])
+    named = request.get("arguments", "object", {})
+    return service.prepare(connection, request, name, positional, named, CallReplies(request.number))
+
+
+def _list(service: HostService, connection: Connection, request: Request) -> None:
+    tools = [binding.as_tool() for name, binding in service.registry.items() if service.gate.allows(name)]
+    replies = CallReplies(request.number)
+    try:
+        body = replies.result(encoded(tools))
+    except ResultError as error:
+        body = replies.failure(error.failure)
+    connection.send(body)
+
+
+def _cancel(service: HostService, connection: Connection, request: Request) -> None:  # noqa: ARG001 - the shape of a handler
+    call = connection.calls.get(request.number)
+    if call is not None:
+        call.abandon(Failure(CANCELLED, f"{call.binding.name} was cancelled"))
+
+
+def _authorize(service: HostService, connection: Connection, request: Request) -> None:
+    scope, operation = request.get("scope", "string"), request.get("operation", "string")
+    subject = request.get("subject", "string")
+    if scope != "network" or operation not in _ASKABLE or len(subject) > _SUBJECT_MAX:
+        raise RequestError(request.number, "only network.fetch and network.http can be asked about, for one host and port")
+    message = service.gate.refusal(scope, operation, subject, request.sender)
+    replies = CallReplies(request.number)
+    if message is None:
+        connection.send(replies.result(b"true"))
+    else:
+        connection.send(replies.failure(Failure(REFUSED, message, "PermissionError")))
+
+
+def _command(service: HostService, connection: Connection, request: Request) -> Call | None:
+    from callgate.bindings.command_line import run_command
+
+    return run_command(service, connection, request)
+
+
+def _unknown(service: HostService, connection: Connection, request: Request) -> Call | None:  # noqa: ARG001
+    raise RequestError(request.number, f"{request.kind[:100]!r} is not a kind of request")
+
+
+#: What is answered, by kind; `add_kind` adds to it.
+_HANDLERS: dict[str, Handler] = {
+    "call": _call,
+    "list": _list,
+    "cancel": _cancel,
+    "authorize": _authorize,
+    "command": _command,
+}
+
+
+def add_kind(kind: str, handler: Handler) -> None:
+    """Have requests of another kind answered, in every VM. A handler runs on threads that others wait for: it must not block."""
+    if kind in _HANDLERS:
+        raise ValueError(f"requests of kind {kind!r} are answered already")
+    _HANDLERS[kind] = handler

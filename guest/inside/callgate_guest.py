@@ -1,0 +1,225 @@
+"""Calls host functions from a Python program in a VM: this one file, with the standard library alone, lies in the VM.
+
+    from callgate_guest import call, bindings
+
+    call("add", 2, 3)                     # 5
+    call("math:mul", a=2, b=3)            # 6
+    for line in call("lines", count=3):   # a function that streams gives an iterator
+        print(line)
+    bindings()                            # [{"name": "add", "description": ..., "inputSchema": {...}}, ...]
+
+What the policy refuses raises PermissionError; everything else that goes wrong raises BindingError, whose `code` says what.
+May be used from any thread, and after a fork. An iterator that is dropped ends its call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import threading
+
+TYPE_CHECKING = False  # what type checkers take for True, without the time that importing typing takes
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any, Protocol
+
+    class Channel(Protocol):
+        """Carries whole messages to the host and back."""
+
+        def send(self, message: bytes) -> None: ...
+
+        def receive(self) -> bytes: ...
+
+        def close(self) -> None: ...
+
+
+SOCKET = "/run/callgate/host.sock"
+MESSAGE_MAX = 16 << 20
+
+__all__ = ["BindingError", "BindingTimeout", "Refused", "UnixSocket", "bindings", "call", "use_transport"]
+
+
+class BindingError(Exception):
+    """A call gave no result.
+
+    *code* is unknown, arguments, failed, result, timeout, cancelled, protocol or busy; *type* names the host's error.
+    """
+
+    def __init__(self, code: str, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.type = kind
+
+
+class BindingTimeout(BindingError, TimeoutError):
+    """The host function took too long."""
+
+
+class Refused(PermissionError):
+    """The policy refused the call; the function was not reached."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errno.EACCES, message)
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class UnixSocket:
+    """A channel to the host: whole messages both ways. `use_transport` takes any class with these methods."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.connect(SOCKET)
+        except OSError:
+            self._socket.close()
+            raise
+
+    def send(self, message: bytes) -> None:
+        # By send(2) and not sendmsg(2): the kernel then tells the host which process wrote.
+        self._socket.sendall(len(message).to_bytes(4, "big") + message)
+
+    def receive(self) -> bytes:
+        data = self._rest or self._socket.recv(8192)
+        while len(data) < 4:
+            data += self._more(4 - len(data))
+        end = 4 + int.from_bytes(data[:4], "big")
+        if len(data) < end:
+            parts = [data]
+            missing = end - len(data)
+            while missing:
+                parts.append(self._more(missing))
+                missing -= len(parts[-1])
+            data = b"".join(parts)
+        self._rest = data[end:]  # of a stream, what came along
+        return data[4:end]
+
+    def _more(self, size: int) -> bytes:
+        data = self._socket.recv(min(size, 1 << 20))
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, "the host service ended")
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def call(name: str, /, *arguments: Any, **named: Any) -> Any:
+    """The result of a host function, or an iterator over its results if it streams."""
+    request = '{"id":1,"kind":"call","name":' + _encode(name)
+    if arguments:
+        request += ',"positional":' + _encode(arguments)
+    if named:
+        request += ',"arguments":' + _encode(named)
+    return _ask(request + "}")
+
+
+def bindings() -> list[dict[str, Any]]:
+    """What may be called: of each binding its name, description and JSON Schema (inputSchema)."""
+    listed: list[dict[str, Any]] = _ask('{"id":1,"kind":"list"}')
+    return listed
+
+
+def use_transport(transport: Callable[[], Channel]) -> None:
+    """Reach the host by other means than the socket: *transport* makes channels with the methods of `UnixSocket`.
+
+    For guests that have no sockets, where one function of the embedder carries the messages.
+    """
+    global _transport
+    _transport = transport
+    with _lock:
+        _idle.clear()
+
+
+# json makes its encoder anew for each call with options, which takes longer than a small message does: made once here.
+# Arguments: markers, default, strings, indent, separators, sort_keys, skipkeys, allow_nan.
+_make = getattr(json.encoder, "c_make_encoder", None)
+_plain = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_text = json.encoder.encode_basestring_ascii
+_pieces: Any = None if _make is None else _make(None, _plain.default, _text, None, ":", ",", False, False, False)
+_decode = json.JSONDecoder().raw_decode
+
+
+def _encode(value: Any) -> str:
+    return _plain.encode(value) if _pieces is None else "".join(_pieces(value, 0))
+
+
+_transport: Callable[[], Channel] = UnixSocket
+_lock = threading.Lock()
+_idle: list[Channel] = []  # channels without a call
+_MOST_IDLE = 16
+
+
+def _forget() -> None:
+    """After a fork: the channels are the parent's."""
+    global _lock
+    _lock = threading.Lock()
+    while _idle:
+        _idle.pop().close()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _ask(request: str) -> Any:
+    message = request.encode()
+    if len(message) > MESSAGE_MAX:
+        raise BindingError("arguments", "ValueError", f"the arguments are longer than a message may be ({MESSAGE_MAX} bytes)")
+    with _lock:
+        channel = _idle.pop() if _idle else None
+    if channel is None:
+        channel = _transport()
+    try:
+        with contextlib.suppress(BrokenPipeError):  # the host says why, or it is gone
+            channel.send(message)
+        reply = _decode(channel.receive().decode())[0]
+        if "item" in reply:
+            return _items(channel, reply)
+    except BaseException:
+        # Somewhere within a message: nobody else can go on here. To the host it is the end of the call.
+        channel.close()
+        raise
+    _put_back(channel, reply)
+    if reply.get("done"):
+        return iter(())
+    return _result(reply)
+
+
+def _items(channel: Channel, reply: dict[str, Any]) -> Iterator[Any]:
+    over = False
+    try:
+        while "item" in reply:
+            yield reply["item"]
+            reply = _decode(channel.receive().decode())[0]
+        over = True
+    finally:
+        if over:
+            _put_back(channel, reply)
+        else:
+            channel.close()
+    if not reply.get("done"):
+        _result(reply)
+
+
+def _put_back(channel: Channel, reply: dict[str, Any]) -> None:
+    if reply.get("id") == 1:
+        with _lock:
+            if len(_idle) < _MOST_IDLE:
+                _idle.append(channel)
+                return
+    channel.close()
+
+
+def _result(reply: dict[str, Any]) -> Any:
+    if reply.get("ok"):
+        return reply["result"]
+    error = reply["error"]
+    if error["code"] == "EACCES":
+        raise Refused(error["message"])
+    kind = BindingTimeout if error["code"] == "timeout" else BindingError
+    raise kind(error["code"], error["type"], error["message"])
