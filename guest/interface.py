@@ -27,6 +27,27 @@ class Program:
     cwd: bytes
 
 
+class Service(Protocol):
+    """Something of the host's that programs call through sockets inside the VM; started when one does, since most never do."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs, or never will again."""
+        ...
+
+    def filenos(self) -> tuple[int, ...]:
+        """Sockets that are readable once a program has called, as long as the service is not active."""
+        ...
+
+    def activate(self) -> None:
+        """Start serving, unless that was done."""
+        ...
+
+    def close(self) -> None:
+        """End it; whoever still waits gets no answer."""
+        ...
+
+
 class Guest(Protocol):
     """A kind of program that a VM can run: native ones in a process tree of their own, WebAssembly ones in an engine."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
-from callgate.guest.interface import Listeners, Program, Recorder
+from callgate.guest.interface import Listeners, Program, Recorder, Service
 from callgate.guest.result import Command, Result, Usage
 from callgate.kernel.audit import Denial
 from callgate.kernel.launch import Run, Supervisor
@@ -19,7 +19,6 @@ from callgate.kernel.supervisor_process import readable
 from callgate.scopes.errors import InternalError, escaped
 
 if TYPE_CHECKING:
-    from callgate.guest.host_service import HostServiceHandle
     from callgate.guest.run_denials import RunDenials
     from callgate.guest.streams import Pump
 
@@ -154,7 +153,7 @@ class NativeGuest:
         output_limit: int | None = None,
         wall_seconds: float | None = None,
         by_host: RunDenials | None = None,
-        service: HostServiceHandle | None = None,
+        services: Sequence[Service] = (),
     ) -> None:
         self._supervisor = supervisor
         self._record = record
@@ -163,7 +162,7 @@ class NativeGuest:
         self.wall_seconds = wall_seconds
         self._pty_device: int | None = None
         self._by_host = by_host
-        self._service = service
+        self._services = services
 
     def start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool = False, watched: bool = False) -> NativeProcess:
         """Start *program* with three descriptors, which the caller should close when this returns.
@@ -172,15 +171,18 @@ class NativeGuest:
         terminal): the guest can reopen, inspect and outlive whatever it is given. *watched*: the caller goes on with
         `notice_callers`, so that the host's services need not be started before somebody calls them.
         """
-        if not watched and self._service is not None:
-            self._service.activate()
+        if not watched:
+            for service in self._services:
+                service.activate()
         run = self._supervisor.run(list(program.argv), dict(program.env), program.cwd, *stdio, tty=tty)
         return NativeProcess(self._supervisor, run, program, self._record, self._by_host)
 
     def notice_callers(self, pump: Pump) -> None:
         """Have the host's services started when somebody calls: most programs never do, and a thread costs more than all else."""
-        if self._service is not None and not self._service.active:
-            pump.notice(self._service.fileno(), self._service.activate)
+        for service in self._services:
+            if not service.active:
+                for fd in service.filenos():
+                    pump.notice(fd, service.activate)
 
     def outcome(self, process: NativeProcess) -> Outcome:
         """What becomes of *process*, to be told event by event."""
@@ -222,8 +224,8 @@ class NativeGuest:
 
     def close(self) -> None:
         """End the VM."""
-        if self._service is not None:
-            self._service.close()
+        for service in self._services:
+            service.close()
         self._supervisor.close()
 
 

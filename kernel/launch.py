@@ -369,6 +369,8 @@ class Supervisor:
         if self.closed:
             return ValueError("the VM is closed")
         how = exit_description(self.pid) if readable(self._pidfd, CLOSE_SECONDS) else "though its process still runs"
+        if kills := self.oom_kills():
+            how += f", after the VM's memory limit had killed {kills} of its processes"
         return InternalError(f"the supervisor ended ({how}); every program of the VM ended with it")
 
 

@@ -109,7 +109,7 @@ def compile_plan(
         hostname=defaults.hostname.encode(),
         workdir=os.fsencode(workdir),
         disk_bytes=limits.disk_bytes,
-        disk_inodes=defaults.disk_inodes,
+        disk_inodes=limits.disk_inodes,
         setup=_without_exec(root.steps) if noexec else root.steps,
         limits=limits.entries,
         listeners=listeners,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from callgate.kernel.confinement.cgroup import Cgroup
 
 _OWN_PROCESSES = 2  # of the VM's: init, and a run's leader
+_INODE_BYTES = 1024  # of kernel memory for an empty file and its name, rounded up
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class LimitPlan:
 
     entries: tuple[Limit, ...]
     disk_bytes: int
+    disk_inodes: int
     in_force: Mapping[str, int | float]
     enforced_by: Mapping[str, str]
     degradations: tuple[str, ...]
@@ -100,7 +102,11 @@ def plan_limits(
 ) -> LimitPlan:
     """Which mechanism enforces which limit. Raises `Unsupported` for one that needs a cgroup, unless *best_effort* names it."""
     plan = _Planning(best_effort)
-    disk = limits.number("disk") or defaults.disk_bytes
+    memory = limits.number("memory")
+    disk, inodes = limits.number("disk") or defaults.disk_bytes, defaults.disk_inodes
+    if memory is not None:
+        # What is on the disk counts as memory, and outlives every program that could be killed for it.
+        disk, inodes = min(disk, memory // 4 * 3 if limits.disk else memory // 2), min(inodes, memory // 8 // _INODE_BYTES)
     plan.put("disk", disk, "the size of the VM's tmpfs")
     _plan_rlimits(plan, limits, defaults)
     output = limits.number("output")
@@ -110,9 +116,9 @@ def plan_limits(
         plan.put("wall_seconds", limits.wall_seconds, "the supervisor's clock", clock)
     if limits.cpu_seconds is not None:
         _plan_cpu(plan, limits.cpu_seconds, cgroup)
-    if (memory := limits.number("memory")) is not None:
+    if memory is not None:
         _plan_memory(plan, memory, cgroup)
-    return LimitPlan(tuple(plan.entries), disk, plan.in_force, plan.enforced_by, tuple(plan.degradations))
+    return LimitPlan(tuple(plan.entries), disk, inodes, plan.in_force, plan.enforced_by, tuple(plan.degradations))
 
 
 def _plan_rlimits(plan: _Planning, limits: Limits, defaults: Defaults) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
-_SMALLEST = {"memory": 1 << 20, "processes": 1, "open_files": 4, "file_size": 1, "disk": 1 << 20, "output": 0}
+_SMALLEST = {"memory": 16 << 20, "processes": 1, "open_files": 4, "file_size": 1, "disk": 1 << 20, "output": 0}
 _MOST = sys.maxsize
 
 #: Limits that need a cgroup to hold for every program, however hostile; `best_effort` may name them, or "cgroup" for all of them.
@@ -22,8 +22,9 @@ NEEDS_CGROUP = ("memory", "cpu_seconds")
 class Limits:
     """Upper bounds on what a VM uses; None is the default, which for some is no bound at all.
 
-    Sizes are bytes, or text such as "512M" (K, M, G, T are powers of 1024). Raises `TypeError` or `ValueError` naming the
-    limit.
+    Sizes are bytes, or text such as "512M" (K, M, G, T are powers of 1024). The disk lies in memory and counts as such, so it
+    must leave a quarter of `memory` to programs: a VM full of files could start none to remove them. Raises `TypeError` or
+    `ValueError` naming the limit.
     """
 
     memory: int | str | None = None  # bytes that the VM's processes hold together; who takes more is killed
@@ -32,7 +33,7 @@ class Limits:
     wall_seconds: float | None = None  # of one run; more ends it, and `vm.run` raises `Timeout`
     open_files: int | None = None  # of each process
     file_size: int | str | None = None  # of each file that a program writes; more is EFBIG and SIGXFSZ
-    disk: int | str | None = None  # of the VM's own filesystem (1 GiB); more is ENOSPC
+    disk: int | str | None = None  # of the VM's own filesystem (1 GiB, or half of memory); more is ENOSPC
     output: int | str | None = None  # bytes kept of each output stream of a run (64 MiB); more sets `Result.truncated`
 
     def __post_init__(self) -> None:
@@ -45,6 +46,12 @@ class Limits:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _seconds(name, value))
+        memory, disk = self.number("memory"), self.number("disk")
+        if memory is not None and disk is not None and disk > memory // 4 * 3:
+            raise ValueError(
+                f"limit disk={disk}: the disk lies in memory, and must leave a quarter of memory={memory} to programs: "
+                f"at most {memory // 4 * 3}"
+            )
 
     def given(self) -> dict[str, int | float]:
         """The limits that were set, sizes in bytes."""

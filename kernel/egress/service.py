@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -27,22 +28,59 @@ _NETWORK: Final = SCOPES.index("network")
 _DNS: Final = OPERATIONS["network"].index("dns")
 
 
-def serve_names(supervisor: Supervisor, plan: Plan, hosts: Mapping[str, Endpoint], record: Callable[[Denial], None]) -> Resolver:
-    """Answer what the programs of a VM ask about names, until the resolver is closed or the supervisor is gone.
+class NameService:
+    """Answers what the programs of a VM ask about names, from `activate` on until it is closed or the supervisor is gone.
 
-    *record* gets the refusals that no run of the VM can be told of. The supervisor is not kept alive by this.
+    Most programs never ask, so nothing runs before somebody does. For any thread.
     """
-    listeners = dict(zip(plan.listeners, supervisor.listeners, strict=True))
-    told = _SupervisorOf(supervisor, record)
-    verdicts = NameVerdicts(plan.policy.compiled()["network"])
-    resolver = Resolver(
-        shared_loop(),
-        listeners[DATAGRAMS],
-        listeners[STREAMS],
-        lambda loop: Zone(loop, verdicts, told, hostname=plan.hostname, hosts=hosts, has_host_ports=bool(plan.host_ports)),
-    )
-    weakref.finalize(supervisor, resolver.close, wait=False)
-    return resolver
+
+    def __init__(
+        self, supervisor: Supervisor, plan: Plan, hosts: Mapping[str, Endpoint], record: Callable[[Denial], None]
+    ) -> None:
+        """*record* gets the refusals that no run of the VM can be told of. The supervisor is not kept alive by this."""
+        listeners = dict(zip(plan.listeners, supervisor.listeners, strict=True))
+        self._sockets = listeners[DATAGRAMS], listeners[STREAMS]
+        self._supervisor = weakref.ref(supervisor)
+        self._plan = plan
+        self._hosts = hosts
+        self._record = record
+        self._lock = threading.Lock()
+        self._resolver: Resolver | None = None
+        self._closed = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it answers, or never will again."""
+        return self._resolver is not None or self._closed
+
+    def filenos(self) -> tuple[int, ...]:
+        """Readable once somebody has asked, as long as the service is not active."""
+        return tuple(sock.fileno() for sock in self._sockets)
+
+    def activate(self) -> None:
+        """Begin to answer, unless that was done."""
+        with self._lock:
+            supervisor = self._supervisor()
+            if self.active or supervisor is None:
+                return
+            told = _SupervisorOf(supervisor, self._record)
+            plan, hosts, verdicts = self._plan, self._hosts, NameVerdicts(self._plan.policy.compiled()["network"])
+            resolver = Resolver(
+                shared_loop(),
+                *self._sockets,
+                lambda loop: Zone(
+                    loop, verdicts, told, hostname=plan.hostname, hosts=hosts, has_host_ports=bool(plan.host_ports)
+                ),
+            )
+            weakref.finalize(supervisor, resolver.close, wait=False)
+            self._resolver = resolver
+
+    def close(self) -> None:
+        """Stop answering."""
+        with self._lock:
+            self._closed = True
+            if self._resolver is not None:
+                self._resolver.close()
 
 
 class _SupervisorOf:

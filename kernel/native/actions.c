@@ -21,8 +21,24 @@ static bool judge(struct cg_call *call, const char *action, long process) {
     return false;
 }
 
+/* The process that a number means (that of its thread) and its parent, in the VM's numbers. False: there is none, in this VM. */
+static bool find_process(struct cg_vm *vm, long number, long *process, long *parent) {
+    char path[64], text[1024];
+    snprintf(path, sizeof path, "proc/%ld/status", number);
+    int fd = openat(vm->root.top, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *tgid = strstr(text, "\nTgid:"), *ppid = strstr(text, "\nPPid:"); /* a newline in the program's name is shown as \\n */
+    if (!tgid || !ppid) return false;
+    *process = strtol(tgid + 6, NULL, 10), *parent = strtol(ppid + 6, NULL, 10);
+    return true;
+}
+
 bool cg_may_act(struct cg_call *call, const struct cg_caller *who, const char *action, long number) {
-    const long process = cg_process_of(call->vm, number);
+    long process, parent;
+    if (number < 0) return true; /* nobody: the kernel says which error that is */
+    if (!find_process(call->vm, number, &process, &parent)) { cg_answer_error(call, ESRCH); return false; }
     /* A thread's number as well as its process's: should the thread end meanwhile, its number may come to be another process's. */
     if (process == who->inner_tgid || (judge(call, action, process) && (process == number || judge(call, action, number)))) return true;
     cg_answer_error(call, EACCES);
@@ -31,16 +47,8 @@ bool cg_may_act(struct cg_call *call, const struct cg_caller *who, const char *a
 
 /* Leaders are the children of init. So is what a killed leader left, until it is killed too. */
 bool cg_is_leader_number(struct cg_vm *vm, long number) {
-    char path[64], text[1024];
-    long parent = 0;
-    snprintf(path, sizeof path, "proc/%ld/status", number);
-    int fd = openat(vm->root.top, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    const char *line = strstr(text, "\nPPid:"); /* a newline in the program's name is shown as \\n */
-    if (line) parent = strtol(line + 6, NULL, 10);
-    return parent == 1;
+    long process, parent;
+    return number > 0 && find_process(vm, number, &process, &parent) && parent == 1;
 }
 
 int cg_may_act_on_any(struct cg_call *call, const char *action) {
@@ -78,7 +86,5 @@ struct cg_outcome cg_act_on_each(struct cg_call *call, const struct cg_caller *w
     cg_members_release(&members);
     const struct cg_member itself = {who->tgid, who->inner_tgid, who->inner_group};
     if (which.itself) act_on(call, who, action, &itself, act, &outcome);
-    /* Nobody there: for whom nothing may be done to anybody that is no different from a refusal. */
-    if (outcome.done == 0 && outcome.refused == 0 && outcome.error == 0 && cg_may_act_on_any(call, action) == 0) outcome.refused = !judge(call, action, which.group);
     return outcome;
 }

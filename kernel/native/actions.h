@@ -7,7 +7,8 @@
 
 #define CG_REGISTERS "the target is a register argument, and a number of the VM's own namespace"
 
-/* May the caller do this to the process (or the process of the thread) with this number? Always, if that is itself. A refusal is recorded and answered. */
+/* May the caller do this to the process (or the process of the thread) with this number? Always, if that is itself. A refusal is recorded and answered, a process that
+ * is not there answered with ESRCH whatever the policy says. */
 bool cg_may_act(struct cg_call *, const struct cg_caller *, const char *action, long number);
 /* The number of a leader: its priority, scheduling and limits are the VM's own affair, as those of init are by the filter. */
 bool cg_is_leader_number(struct cg_vm *, long number);

@@ -98,12 +98,38 @@ static bool prepend_script(struct cg_call *call, const struct cg_fs_target *targ
     return prepend(image, name);
 }
 
+/* Files that were looked at and are neither script nor loader, so that the programs of a system are read once. A guest that changes one within a tick of the clock that
+ * stamps it gains nothing: as a script its interpreter is killed as another image, and a loader of its own it could as well have under another name. */
+struct looked_at { dev_t device; ino_t inode; off_t size; struct timespec changed; };
+static struct looked_at programs[256];
+static pthread_mutex_t programs_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct looked_at identity(const struct stat *st) { return (struct looked_at){st->st_dev, st->st_ino, st->st_size, st->st_ctim}; }
+
+static bool is_known_program(const struct stat *st) {
+    const struct looked_at file = identity(st);
+    pthread_mutex_lock(&programs_lock);
+    const struct looked_at *known = &programs[st->st_ino % (sizeof programs / sizeof *programs)];
+    const bool same = known->device == file.device && known->inode == file.inode && known->size == file.size && known->changed.tv_sec == file.changed.tv_sec &&
+                      known->changed.tv_nsec == file.changed.tv_nsec;
+    pthread_mutex_unlock(&programs_lock);
+    return same;
+}
+
+static void remember_program(const struct stat *st) {
+    pthread_mutex_lock(&programs_lock);
+    programs[st->st_ino % (sizeof programs / sizeof *programs)] = identity(st);
+    pthread_mutex_unlock(&programs_lock);
+}
+
 /* Of a file that its caller may execute but not read we see nothing: it counts as a program, and if it is a script its interpreter is killed as another one. */
-static enum cg_image_kind kind_of(int object, struct cg_shebang *shebang) {
-    int fd = open(fs_own_path(object).text, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+static enum cg_image_kind kind_of(struct cg_call *call, int object, const struct stat *st, struct cg_shebang *shebang) {
+    if (is_known_program(st)) return CG_IMAGE_OTHER;
+    int fd = fs_reopen(call, object, O_RDONLY | O_CLOEXEC | O_NONBLOCK, 0);
     if (fd < 0) return CG_IMAGE_OTHER;
     const enum cg_image_kind kind = cg_image_kind_of(fd, shebang);
     close(fd);
+    if (kind == CG_IMAGE_OTHER) remember_program(st);
     return kind;
 }
 
@@ -114,7 +140,7 @@ static bool judge_file(struct cg_call *call, const struct cg_fs_target *target, 
     } else if (path->error) cg_answer_error(call, path->error);
     else if (fstat(path->object, st) != 0) cg_answer_error(call, errno);
     else if (S_ISLNK(st->st_mode)) cg_answer_error(call, ELOOP);
-    else if (!S_ISREG(st->st_mode) || syscall(SYS_faccessat2, path->object, "", X_OK, AT_EMPTY_PATH | AT_EACCESS) != 0) cg_answer_error(call, EACCES);
+    else if (!S_ISREG(st->st_mode) || !(st->st_mode & 0111)) cg_answer_error(call, EACCES); /* who may execute it the kernel says */
     return !call->answered;
 }
 
@@ -125,7 +151,7 @@ static int judge_program(struct cg_call *call, struct cg_fs_target *target, unsi
     for (int depth = 0; depth <= INTERPRETERS_MAX; depth++) {
         struct cg_shebang shebang;
         fs_resolve(call, target, depth ? CG_RESOLVE_FOLLOW : flags, &path);
-        const enum cg_image_kind kind = judge_file(call, target, &path, &st) ? kind_of(path.object, &shebang) : CG_IMAGE_OTHER;
+        const enum cg_image_kind kind = judge_file(call, target, &path, &st) ? kind_of(call, path.object, &st, &shebang) : CG_IMAGE_OTHER;
         if (kind == CG_IMAGE_LOADER) refuse(call, CG_RULE_UNSUPPORTED, target, &path, target->path, LOADER);
         cg_path_release(&path);
         if (call->answered) return -1;
@@ -222,10 +248,9 @@ void exec_program(struct cg_call *call) {
         fs_target_release(&target);
     } else if (flags & AT_EXECVE_CHECK) cg_answer_continue(call, "it executes nothing, which a register says, and every name may be executed");
     if (call->answered) return;
-    if (!exec.image.judged && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_ENV, 0) == 1 && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_ENV, 1) == 1) {
-        cg_answer_continue(call, "no policy has a say in what is executed here");
-        return;
+    if (cg_env_read_rules(call, &environment) == 0) {
+        if (!exec.image.judged && !environment.judged) cg_answer_continue(call, "no policy has a say in what is executed here");
+        else if (cg_env_judge(call, call->args[at ? 3 : 2], &environment) == 0) run_judged(call, &exec);
     }
-    if (cg_env_read_rules(call, &environment) == 0 && cg_env_judge(call, call->args[at ? 3 : 2], &environment) == 0) run_judged(call, &exec);
     cg_env_release(&environment);
 }

@@ -50,7 +50,10 @@ def enforcement(plan: Plan) -> dict[str, str]:
     texts["network"] = (
         "a namespace of loopback alone; the supervisor judges and makes what leaves it, the VM's resolver judges names"
     )
-    texts["env"] = "names that may not be read are left out of the environment programs start with; vm.env is judged"
+    if "env" in plan.notified:
+        texts["env"] = (
+            "programs start without what they may not read; the supervisor settles what each exec hands on; vm.env is judged"
+        )
     texts["binding"] = "vm.call is judged before the function is reached"
     return texts
 

@@ -25,7 +25,7 @@ from callgate.kernel.confinement.environment import base_environment, checked
 from callgate.kernel.confinement.limit_plan import cgroup_for, plan_limits
 from callgate.kernel.confinement.limits import Limits, as_limits, checked_best_effort
 from callgate.kernel.confinement.operator_paths import Mount
-from callgate.kernel.egress.service import serve_names
+from callgate.kernel.egress.service import NameService
 from callgate.kernel.launch import Supervisor
 from callgate.kernel.plan import compile_plan
 from callgate.programs import Programs
@@ -79,11 +79,11 @@ class VM(Programs):
         the VM's own. *bindings*: host functions for `call`. *hosts*: names that stand for an endpoint of the operator's choice,
         such as `{"api.example.com": "127.0.0.1:8443"}`, a local one too; *host_ports*: ports of the host's own loopback that
         programs reach as ports of theirs; the policy judges both all the same. *cwd*: where programs start and relative paths
-        of `fs` lead from; the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
-        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *noexec*:
-        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable
-        *mounts*. *limits*: how much the VM may use. *best_effort*: limits, or "cgroup" for all that need one, that may be
-        enforced less than fully where this host gives no cgroup; `status` then tells what is lost.
+        of `fs` lead from; the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more
+        rights than any other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default
+        says. *noexec*: nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and
+        writable *mounts*. *limits*: how much the VM may use. *best_effort*: limits, or "cgroup" for all that need one, that may
+        be enforced less than fully where this host gives no cgroup; `status` then tells what is lost.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
         for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy or a limit; nothing is left
@@ -123,7 +123,6 @@ class VM(Programs):
             )
             self._supervisor = Supervisor.start(self._plan, cgroup=cgroup)
             failed.callback(self._supervisor.close)
-            self._resolver = serve_names(self._supervisor, self._plan, endpoints, self._log.add)
             failed.pop_all()
         denials = RunDenials(self._log)
         self._gate = PolicyGate(self._plan.policy, denials, Callers(self._supervisor.init_pid))
@@ -136,7 +135,7 @@ class VM(Programs):
             output_limit=limits.number("output"),
             wall_seconds=limits.wall_seconds,
             by_host=denials,
-            service=self._service,
+            services=(self._service, NameService(self._supervisor, self._plan, endpoints, self._log.add)),
         )
         self._processes = weakref.WeakSet()
 
@@ -274,7 +273,6 @@ class VM(Programs):
 
     def close(self) -> None:
         """End every program and the VM itself, and wait until nothing of it is left. Calling it again does nothing."""
-        self._resolver.close()
         self._guest.close()
         self._bindings.close()
 

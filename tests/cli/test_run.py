@@ -260,10 +260,11 @@ def started() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
 def test_signal_is_passed_on_to_the_program(started: Callable[..., subprocess.Popen[bytes]], number: signal.Signals) -> None:
     name = number.name.removeprefix("SIG")
-    process = started("--", "sh", "-c", f"trap 'echo caught {name}; exit 9' {name}; echo ready; while :; do sleep 0.05; done")
+    process = started("--", "sh", "-c", f"trap 'echo caught {name}; exit 9' {name}; echo ready; while :; do :; done")
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err) == (9, f"caught {name}\n".encode(), b"")
+    assert (process.returncode, out) == (9, f"caught {name}\n".encode())
+    assert err in (b"", b"Quit\n")  # what the shell says of a sleep that the same SIGQUIT ended
 
 
 def test_program_that_does_not_listen_is_ended_by_the_third_interrupt(started: Callable[..., subprocess.Popen[bytes]]) -> None:

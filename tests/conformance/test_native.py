@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callgate.kernel.policy_blob import policy_blob
+from callgate.kernel.protocol import RuleOrigin
 from callgate.scopes import OPERATIONS, SCOPES, CompiledRule, CompiledScope, Policy
 from callgate.scopes.glob import compile_glob
 from callgate.scopes.rules import RULE_DEFAULT, RULE_MODE, RULE_UNSUPPORTED, rule_name
@@ -307,7 +308,7 @@ def malformed() -> Iterator[tuple[str, bytes]]:
     yield "an operation that fs does not have", blob_of_one_rule(head, (0, 1 << 12, 0), globs)
     yield "an operation that env does not have", blob_of_one_rule(head, (0, 4, 0), globs, scope=4)
     yield "a rule that calls itself the default", blob_of_one_rule(head, (0, 1, RULE_DEFAULT), globs)
-    yield "a rule number that means nothing", blob_of_one_rule(head, (0, 1, -9), globs)
+    yield "a rule number that means nothing", blob_of_one_rule(head, (0, 1, min(RuleOrigin) - 1), globs)
     yield "more globs that name an address than globs", blob_of_one_rule(head, rule, globs, naming=2)
     yield "no glob", blob_of_one_rule(head, rule, [])
     yield "an empty glob", blob_of_one_rule(head, rule, [b""])

@@ -182,6 +182,15 @@ def test_memory_below_the_limit_is_given(vm_factory: Factory, by: tuple[str, ...
     assert result.stdout.startswith("64\n")
 
 
+@pytest.mark.parametrize("filler", ["head -c 1G /dev/zero > /tmp/big", "cd /tmp; i=0; while touch $i; do i=$((i + 1)); done"])
+def test_a_full_disk_leaves_memory_to_remove_what_fills_it(vm_factory: Factory, by: tuple[str, ...], filler: str) -> None:
+    vm = vm_factory(limits=Limits(memory=32 * MIB), best_effort=by)
+    full = vm.run(filler, timeout=120)
+    assert "No space left on device" in full.stderr
+    assert vm.run("rm -r /tmp/*; echo removed", timeout=60).stdout == "removed\n"
+    assert still_works(vm)
+
+
 def test_memory_that_no_process_has_mapped_counts_for_a_cgroup(vm_factory: Factory, by: tuple[str, ...]) -> None:
     if by:
         pytest.skip("which is what is lost without a cgroup, and said to be")

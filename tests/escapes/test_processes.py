@@ -53,8 +53,7 @@ def signals(pid: int) -> list[str]:
 def test_processes_of_the_host_are_not_there_to_be_signalled(vm: VM, probe: Probe, bystander: subprocess.Popen[bytes]) -> None:
     targets = [vm.status().supervisor_pid, os.getpid(), bystander.pid]
     answers = [results(probe.in_vm(vm, signals(pid))) for pid in targets]
-    expected = -EACCES if vm.policy.decide("process", "*", "kill").allowed is False else -ESRCH
-    assert answers == [[expected] * 5] * 3
+    assert answers == [[-ESRCH] * 5] * 3  # whatever the policy says: they do not exist
     assert bystander.poll() is None
     assert vm.run(["echo", "alive"]).stdout == "alive\n"
 

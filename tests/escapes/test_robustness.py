@@ -135,6 +135,7 @@ POLICIES = {
         childProcess={"default": "allow", "rules": [{"mode": "deny", "patterns": ["nothing"]}]},
         process={"default": "allow", "rules": [{"mode": "deny", "patterns": ["kill:1"]}]},
         network={"default": "deny", "rules": [{"mode": "allow", "patterns": ["127.0.0.1"]}]},
+        env={"default": "allow", "rules": [{"mode": "deny", "operations": ["write"], "patterns": ["LD_*"]}]},
     ),
     "denied": {"fs": "deny", "network": "deny", "childProcess": "deny", "process": "deny"},
     "default": None,

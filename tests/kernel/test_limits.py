@@ -23,9 +23,9 @@ BEST_EFFORT = checked_best_effort(("cgroup",))
 
 
 def test_sizes_are_bytes_or_text_with_a_unit() -> None:
-    limits = Limits(memory="512M", disk="1.5 GiB", file_size=1000, output="64kb", processes=7, cpu_seconds=2)
+    limits = Limits(memory="2G", disk="1.5 GiB", file_size=1000, output="64kb", processes=7, cpu_seconds=2)
     assert limits.given() == {
-        "memory": 512 << 20,
+        "memory": 2 << 30,
         "disk": 3 << 29,
         "file_size": 1000,
         "output": 64 << 10,
@@ -52,6 +52,7 @@ def test_sizes_are_bytes_or_text_with_a_unit() -> None:
         ("open_files", 3, ValueError),
         ("file_size", 0, ValueError),
         ("disk", 1000, ValueError),
+        ("memory", "15M", ValueError),
         ("output", -1, ValueError),
         ("cpu_seconds", 0, ValueError),
         ("cpu_seconds", -1.0, ValueError),
@@ -64,6 +65,15 @@ def test_sizes_are_bytes_or_text_with_a_unit() -> None:
 def test_what_is_no_limit_is_refused_by_name(name: str, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=f"limit {name}="):
         Limits(**{name: value})
+
+
+def test_a_disk_leaves_memory_for_programs() -> None:
+    with pytest.raises(ValueError, match=r"limit disk=.*at most 50331648"):
+        Limits(memory="64M", disk="49M")
+    assert plan_limits(Limits(memory="64M", disk="48M"), best_effort=BEST_EFFORT).disk_bytes == 48 << 20
+    small = plan_limits(Limits(memory="64M"), best_effort=BEST_EFFORT)
+    assert (small.disk_bytes, small.disk_inodes) == (32 << 20, 8192)
+    assert plan_limits(Limits(memory="64G"), best_effort=BEST_EFFORT).disk_inodes == plan_limits(Limits()).disk_inodes
 
 
 def test_a_mapping_of_limits_is_checked_as_well() -> None:

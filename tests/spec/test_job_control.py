@@ -90,8 +90,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_terminal_signals_its_own_session_whatever_the_policy_says(vm_factory: Callable[..., VM]) -> None:
-    """The kernel's terminal driver sends them, to the foreground group of the session that took the terminal: the operator's ^C must
-    arrive under every policy, and a guest's own keyboard reaches nobody beyond its session."""
+    """The kernel's terminal driver sends them, to the foreground group of the session that took the terminal: the operator's ^C
+    must arrive under every policy, and a guest's own keyboard reaches nobody beyond its session."""
     assert vm_factory().run(["python3", "-c", INTERRUPT], timeout=30).stdout == "0\n-2\n"
     assert vm_factory(permissions={"process": "deny"}).run(["python3", "-c", INTERRUPT], timeout=30).stdout == "13\n-2\n"
 

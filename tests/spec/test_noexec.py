@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from callgate import HostDir
-from tests.vm_fixtures import deny
+from tests.vm_fixtures import callgate, deny
 
 if TYPE_CHECKING:
     from callgate import VM
@@ -115,6 +115,12 @@ def test_nothing_written_is_mapped_as_code(vm_factory: Callable[..., VM]) -> Non
     )
     assert vm_factory().run(["python3", "-c", program]).stdout == "0\n"
     assert vm_factory(noexec=True).run(["python3", "-c", program]).stdout == "1\n"
+
+
+def test_the_command_line_has_it_too() -> None:
+    script = ["sh", "-c", "cp /bin/true /tmp/copy; /tmp/copy; echo $?"]
+    assert callgate("run", "--", *script).stdout == "0\n"
+    assert callgate("run", "--noexec", "--", *script).stdout == "126\n"
 
 
 def test_it_is_part_of_the_status(vm_factory: Callable[..., VM]) -> None:

@@ -81,11 +81,18 @@ def test_a_signal_to_a_group_of_which_nobody_may_be_reached_is_refused(vm_factor
     assert [denial.subject for denial in vm.denials] == [f"kill:{found['first'] + number}" for number in range(3)]
 
 
-def test_a_group_without_members_is_esrch_unless_nobody_may_be_signalled(vm_factory: Callable[..., VM]) -> None:
-    question = "say(got=attempt(os.killpg, 4000000, 0), worst=raw(62, -2147483648, 0))"
-    assert ask(vm_factory(), question) == {"got": 3, "worst": -3}
-    assert ask(vm_factory(permissions=rules(("deny", "kill:1"))), question) == {"got": 3, "worst": -3}
-    assert ask(vm_factory(permissions=rules(("deny", "kill"))), question)["got"] == 13
+def test_who_is_not_there_is_esrch_whatever_the_policy_says(vm_factory: Callable[..., VM]) -> None:
+    question = """
+number = 4000000
+say(group=attempt(os.killpg, number, 0), worst=raw(62, -2147483648, 0), one=attempt(os.kill, number, 0),
+    priority=[attempt(os.setpriority, kind, number, 1) for kind in (os.PRIO_PROCESS, os.PRIO_PGRP)],
+    others=[attempt(os.sched_setaffinity, number, {0}), attempt(resource.prlimit, number, resource.RLIMIT_CORE, (0, 0)),
+            attempt(os.setpgid, number, 0), attempt(os.pidfd_open, number)], negative=[raw(144, -5, 0, 0), raw(434, -5, 0)])
+"""
+    nobody = {"group": 3, "worst": -3, "one": 3, "priority": [3, 3], "others": [3] * 4, "negative": [-22, -22]}
+    assert ask(vm_factory(), question) == nobody
+    for pattern in ("kill:1", "kill", "set*"):
+        assert ask(vm_factory(permissions=rules(("deny", pattern), ("allow", "setpgid"))), question) == nobody
 
 
 def test_the_callers_own_group_holds_the_caller_which_is_never_refused(vm_factory: Callable[..., VM]) -> None:

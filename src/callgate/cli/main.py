@@ -144,6 +144,7 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--env", action="append", default=[], metavar="K=V", help="set a variable of the guest (repeatable)")
     parser.add_argument("--cwd", metavar="D", help="working directory in the VM")
+    parser.add_argument("--noexec", action="store_true", help="nothing that the guest can write is executed")
     parser.add_argument("--guest", default="native", choices=["native", "wasm"], help="kind of guest (default: native)")
     parser.add_argument("--engine", default="auto", metavar="E", help="what enforces the policy (default: auto)")
     parser.add_argument("--timeout", metavar="SECONDS", help="end everything after this time and exit with 124")

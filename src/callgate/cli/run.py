@@ -82,6 +82,7 @@ def vm_of(arguments: argparse.Namespace) -> VM:
                 engine=arguments.engine,
                 limits=limits,
                 best_effort=arguments.best_effort,
+                noexec=arguments.noexec,
             )
         except (ValueError, TypeError) as error:
             if type(error).__module__.startswith("callgate."):
