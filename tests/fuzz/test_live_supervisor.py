@@ -46,7 +46,14 @@ PERMISSIONS: dict[str, object] = {
             {"mode": "allow", "operations": ["read", "stat"], "paths": ["/w/denied/a"]},
         ],
     },
-    "network": {"default": "allow", "rules": [{"mode": "deny", "operations": ["*"], "patterns": ["tcp://127.0.0.1:80"]}]},
+    # Nothing that leaves the VM: a mutated address could be anybody's.
+    "network": {
+        "default": "deny",
+        "rules": [
+            {"mode": "allow", "operations": ["*"], "patterns": ["127.*", "0.0.0.0", "[::*]", "localhost"]},
+            {"mode": "deny", "operations": ["*"], "patterns": ["tcp://127.0.0.1:80"]},
+        ],
+    },
     "process": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["ptrace", "process_vm_*"]}]},
     "childProcess": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["/w/b"]}]},
 }

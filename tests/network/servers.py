@@ -67,7 +67,7 @@ class _Handler(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the method it overrides
+    def log_message(self, *_: object, **__: object) -> None:
         """Say nothing."""
 
 
