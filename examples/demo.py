@@ -1,4 +1,4 @@
-"""Every example of examples/permissions in turn: real programs in VMs, and what each policy lets them do.
+"""Every example in turn: real programs in VMs, and what each policy lets them do.
 
 python -m examples.demo
 """
@@ -9,9 +9,10 @@ import sys
 
 from callgate import CallgateError
 from examples import report
+from examples.network import guest_server, operator_openings
 from examples.permissions import allow_one_binding, bind_policy, combine, fs_rules, server
 
-PARTS = (server, bind_policy, fs_rules, allow_one_binding, combine)
+PARTS = (server, bind_policy, fs_rules, allow_one_binding, combine, operator_openings, guest_server)
 
 
 def main() -> int:

@@ -89,9 +89,9 @@ class HostServiceHandle:
         self._end: weakref.finalize[..., Any] | None = None
         self._closed = False
 
-    def fileno(self) -> int:
+    def filenos(self) -> tuple[int, ...]:
         """Readable once a guest has connected, as long as the service is not active."""
-        return self._listener.fileno()
+        return (self._listener.fileno(),)
 
     @property
     def active(self) -> bool:

@@ -14,6 +14,9 @@ _Output = TypeVar("_Output")
 #: Told of every denial as it happens.
 Recorder = Callable[[Denial], None]
 
+#: Told what a program writes to its standard output and error, piece by piece, and b"" at the end of each.
+Listeners = tuple[Callable[[bytes], object] | None, Callable[[bytes], object] | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -24,11 +27,39 @@ class Program:
     cwd: bytes
 
 
+class Service(Protocol):
+    """Something of the host's that programs call through sockets inside the VM; started when one does, since most never do."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs, or never will again."""
+        ...
+
+    def filenos(self) -> tuple[int, ...]:
+        """Sockets that are readable once a program has called, as long as the service is not active."""
+        ...
+
+    def activate(self) -> None:
+        """Start serving, unless that was done."""
+        ...
+
+    def close(self) -> None:
+        """End it; whoever still waits gets no answer."""
+        ...
+
+
 class Guest(Protocol):
     """A kind of program that a VM can run: native ones in a process tree of their own, WebAssembly ones in an engine."""
 
     def run(
-        self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], _Output]
+        self,
+        program: Program,
+        shown: Command,
+        *,
+        stdin: bytes,
+        timeout: float | None,
+        decode: Callable[[bytes], _Output],
+        listeners: Listeners = (None, None),
     ) -> Result[_Output]:
         """Run *program* to its end with captured output.
 

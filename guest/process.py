@@ -1,38 +1,38 @@
-"""Native guests: unmodified programs in the VM's process tree, run to their end with captured output."""
+"""Native guests: unmodified programs in the VM's process tree, and what is told of each until it has ended."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
-from callgate.guest.interface import Program, Recorder
-from callgate.guest.result import Command, Result, Timeout, Usage
-from callgate.guest.streams import Capture, Pump, guest_pipe
+from callgate.guest.interface import Listeners, Program, Recorder, Service
+from callgate.guest.result import Command, Result, Usage
 from callgate.kernel.audit import Denial
 from callgate.kernel.launch import Run, Supervisor
-from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started
+from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started, Watch
+from callgate.kernel.supervisor_process import readable
 from callgate.scopes.errors import InternalError, escaped
 
 if TYPE_CHECKING:
-    from callgate.guest.host_service import HostServiceHandle
     from callgate.guest.run_denials import RunDenials
+    from callgate.guest.streams import Pump
 
 _Output = TypeVar("_Output")
 
 #: Output kept of each stream, in bytes; a guest that writes more is not stopped, the rest is thrown away.
 CAPTURE_LIMIT = 64 << 20
 
-#: How long a killed run may take to be gone before its `Timeout` is raised all the same, in seconds.
-_KILL_GRACE = 60.0
-
 #: Denials listed in one result; the supervisor sends no more than this of its own accord.
 _DENIALS_KEPT = 10_000
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+
+_WATCHED = {Watch.WALL: "wall_seconds", Watch.CPU: "cpu_seconds", Watch.MEMORY: "memory"}
 
 
 def prepare(argv: Command, env: dict[str, str], cwd: str) -> Program:
@@ -56,6 +56,17 @@ def exit_code(ended: Exited) -> int:
     return os.waitstatus_to_exitcode(ended.status)
 
 
+def exceeded_limits(ended: Exited) -> tuple[str, ...]:
+    """Names of the limits that ended a run, as far as its end tells: those the supervisor watches, and the kernel's signals."""
+    names = [name for watch, name in _WATCHED.items() if ended.exceeded >> (watch - Watch.WALL) & 1]
+    code = exit_code(ended)
+    if code == -signal.SIGXCPU and "cpu_seconds" not in names:
+        names.append("cpu_seconds")  # the kernel's own clock of one process was first
+    if code == -signal.SIGXFSZ:
+        names.append("file_size")
+    return tuple(names)
+
+
 class NativeProcess:
     """A program started in the VM, with everything it starts; its events must be read until None."""
 
@@ -71,6 +82,10 @@ class NativeProcess:
     def fileno(self) -> int:
         """Readable when `next_event` would not block; for selectors."""
         return self._run.fileno()
+
+    def ready(self) -> bool:
+        """Whether `next_event` would not block."""
+        return readable(self._run.fileno(), 0)
 
     def next_event(self) -> Started | ExecFailed | Denial | Exited | None:
         """Wait for the next event. `Exited` and `ExecFailed` are the last; None means that the supervisor is gone.
@@ -111,9 +126,9 @@ class NativeProcess:
         """The error for events that end before the program did."""
         return self._supervisor.gone()
 
-    def send_signal(self, signum: int) -> None:
-        """Send a signal to the program. `ProcessLookupError` if it is gone."""
-        self._supervisor.signal(self._run, signum)
+    def send_signal(self, signum: int, *, group: bool = False) -> None:
+        """Send a signal to the program, or to its process group as a terminal does. `ProcessLookupError` if it is gone."""
+        self._supervisor.signal(self._run, signum, group=group)
 
     def kill_tree(self) -> None:
         """Kill the program and everything it started, wherever that detached itself to."""
@@ -127,7 +142,7 @@ class NativeProcess:
 
 
 class NativeGuest:
-    """The native programs of one VM."""
+    """The native programs of one VM, and what bounds them on the host's side."""
 
     def __init__(
         self,
@@ -135,133 +150,141 @@ class NativeGuest:
         record: Recorder,
         record_unsent: Callable[[int], None],
         *,
+        output_limit: int | None = None,
+        wall_seconds: float | None = None,
         by_host: RunDenials | None = None,
-        service: HostServiceHandle | None = None,
+        services: Sequence[Service] = (),
     ) -> None:
         self._supervisor = supervisor
         self._record = record
         self._record_unsent = record_unsent
+        self.output_limit = CAPTURE_LIMIT if output_limit is None else output_limit
+        self.wall_seconds = wall_seconds
+        self._pty_device: int | None = None
         self._by_host = by_host
-        self._service = service
+        self._services = services
 
-    def start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool = False) -> NativeProcess:
+    def start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool = False, watched: bool = False) -> NativeProcess:
         """Start *program* with three descriptors, which the caller should close when this returns.
 
         They must be pipes, or the far side of a pseudo-terminal made for this run (*tty*: it becomes the controlling
-        terminal): the guest can reopen, inspect and outlive whatever it is given.
+        terminal): the guest can reopen, inspect and outlive whatever it is given. *watched*: the caller goes on with
+        `notice_callers`, so that the host's services need not be started before somebody calls them.
         """
-        return self._start(program, stdio, tty=tty, serve=True)
-
-    def _start(self, program: Program, stdio: tuple[int, int, int], *, tty: bool, serve: bool) -> NativeProcess:
-        if serve and self._service is not None:  # nobody is sure to look at the socket as `run` does
-            self._service.activate()
+        if not watched:
+            for service in self._services:
+                service.activate()
         run = self._supervisor.run(list(program.argv), dict(program.env), program.cwd, *stdio, tty=tty)
         return NativeProcess(self._supervisor, run, program, self._record, self._by_host)
 
+    def notice_callers(self, pump: Pump) -> None:
+        """Have the host's services started when somebody calls: most programs never do, and a thread costs more than all else."""
+        for service in self._services:
+            if not service.active:
+                for fd in service.filenos():
+                    pump.notice(fd, service.activate)
+
+    def outcome(self, process: NativeProcess) -> Outcome:
+        """What becomes of *process*, to be told event by event."""
+        return Outcome(process, self._record_unsent, self._supervisor.oom_kills)
+
+    def open_pty(self) -> tuple[int, int]:
+        """Master and slave of a new pseudo-terminal of the VM's."""
+        from callgate.guest.terminal import open_guest_pty
+
+        master, slave = open_guest_pty(self._supervisor)
+        self._pty_device = os.fstat(slave).st_dev
+        return master, slave
+
+    def may_hold(self, fd: int) -> bool:
+        """Whether a guest may be given the descriptor: a pipe without a name, /dev/null, or the far side of a pty of the VM's."""
+        from callgate.guest.terminal import may_be_passed
+
+        return may_be_passed(fd) or (self._pty_device is not None and os.fstat(fd).st_dev == self._pty_device)
+
     def run(
-        self, program: Program, shown: Command, *, stdin: bytes, timeout: float | None, decode: Callable[[bytes], _Output]
+        self,
+        program: Program,
+        shown: Command,
+        *,
+        stdin: bytes,
+        timeout: float | None,
+        decode: Callable[[bytes], _Output],
+        listeners: Listeners = (None, None),
     ) -> Result[_Output]:
         """Run *program* to its end.
 
         Raises `Timeout` when *timeout* seconds are over and everything the program started has been killed, and `OSError`
         naming the working directory if that cannot be entered.
         """
-        started = time.monotonic()
-        deadline = None if timeout is None else started + timeout
-        out, err = Capture(CAPTURE_LIMIT), Capture(CAPTURE_LIMIT)
-        with closing(Pump()) as pump:
-            with ExitStack() as theirs:
-                stdin_reader, writer = guest_pipe()
-                theirs.callback(os.close, stdin_reader)
-                pump.feed(writer, stdin)
-                writers = []
-                for capture in (out, err):
-                    reader, writer = guest_pipe()
-                    theirs.callback(os.close, writer)
-                    writers.append(writer)
-                    pump.collect(reader, capture)
-                process = self._start(program, (stdin_reader, writers[0], writers[1]), tty=False, serve=False)
-            with closing(process):
-                watch = _Watch(process)
-                pump.watch(process.fileno(), watch.take)
-                if self._service is not None and not self._service.active:
-                    # Only when somebody calls: most programs never do, and a thread costs more than all else here.
-                    pump.notice(self._service.fileno(), self._service.activate)
-                timed_out = _pump_to_the_end(pump, process, deadline)
-            pump.drain()
-        self._record_unsent(watch.denials_unsent)
-        err.add(watch.failure_line)
-        denials = watch.denials
-        if process.host_denials:
-            denials = sorted([*denials, *process.host_denials], key=lambda denial: denial.time)
-        if timed_out and timeout is not None:
-            raise Timeout(shown, timeout, decode(out.content()), decode(err.content()), denials)
-        if watch.returncode is None:
-            raise process.gone()
-        return Result(
-            shown,
-            watch.returncode,
-            decode(out.content()),
-            decode(err.content()),
-            denials=denials,
-            denials_dropped=watch.denials_dropped,
-            duration=time.monotonic() - started,
-            usage=watch.usage,
-            truncated=out.truncated or err.truncated,
-        )
+        from callgate.guest.captured import CapturedRun
+
+        with closing(CapturedRun(self, program, shown, stdin=stdin, decode=decode, listeners=listeners)) as run:
+            return run.to_the_end(timeout)
 
     def close(self) -> None:
         """End the VM."""
-        if self._service is not None:
-            self._service.close()
+        for service in self._services:
+            service.close()
         self._supervisor.close()
 
 
-class _Watch:
+class Outcome:
     """What was told of one run."""
 
-    def __init__(self, process: NativeProcess) -> None:
+    def __init__(self, process: NativeProcess, record_unsent: Callable[[int], None], oom_kills: Callable[[], int]) -> None:
         self._process = process
-        self.denials: list[Denial] = []
-        self.denials_unsent = 0
+        self._record_unsent = record_unsent
+        self._oom_kills = oom_kills
+        self._oom_kills_before = oom_kills()
+        self._began = time.monotonic()
         self._not_kept = 0
+        self._not_sent = 0
+        self._denials: list[Denial] = []
+        self.pid = 0  # in the VM; 0 until it is known
         self.returncode: int | None = None
+        self.failure: ExecFailed | None = None
         self.failure_line = b""
         self.usage = Usage()
+        self.exceeded: tuple[str, ...] = ()
+
+    @property
+    def denials(self) -> list[Denial]:
+        """The refusals until now, those of the host's services among them, oldest first."""
+        if not self._process.host_denials:
+            return self._denials
+        return sorted([*self._denials, *self._process.host_denials], key=lambda denial: denial.time)
 
     @property
     def denials_dropped(self) -> int:
         """How many refusals there were beside those listed."""
-        return self.denials_unsent + self._not_kept
+        return self._not_sent + self._not_kept
 
     def take(self) -> bool:
         """Take one event; True when there will be no more."""
         event = self._process.next_event()
         if isinstance(event, Denial):
-            if len(self.denials) < _DENIALS_KEPT:
-                self.denials.append(event)
+            if len(self._denials) < _DENIALS_KEPT:
+                self._denials.append(event)
             else:
                 self._not_kept += 1
+        elif isinstance(event, Started):
+            self.pid = event.pid
         elif isinstance(event, Exited):
-            self.returncode = exit_code(event)
-            self.denials_unsent = event.denials_dropped
-            self.usage = Usage(event.user_us / 1e6, event.system_us / 1e6, event.max_rss_kib * 1024, event.notified)
+            self._ended(event)
         elif isinstance(event, ExecFailed):
             self.returncode, message = self._process.exec_failure(event)
-            self.failure_line = f"callgate: {message}\n".encode()
+            self.failure, self.failure_line = event, f"callgate: {message}\n".encode()
         return event is None or isinstance(event, Exited | ExecFailed)
 
-
-def _pump_to_the_end(pump: Pump, process: NativeProcess, deadline: float | None) -> bool:
-    """True if the run had to be killed because its time was up."""
-    try:
-        if pump.run(deadline):
-            return False
-        process.kill_tree()
-        pump.run(time.monotonic() + _KILL_GRACE)
-    except BaseException:
-        # Ctrl-C in the host program, say: whoever started the run is not going to hear of its end.
-        with suppress(InternalError, ValueError):  # gone already
-            process.kill_tree()
-        raise
-    return True
+    def _ended(self, event: Exited) -> None:
+        self.returncode = exit_code(event)
+        self._not_sent = event.denials_dropped
+        self._record_unsent(event.denials_dropped)
+        self.usage = Usage(
+            event.user_us / 1e6, event.system_us / 1e6, event.max_rss_kib * 1024, time.monotonic() - self._began, event.notified
+        )
+        exceeded = exceeded_limits(event)
+        if self._oom_kills() > self._oom_kills_before and "memory" not in exceeded:
+            exceeded = (*exceeded, "memory")
+        self.exceeded = exceeded

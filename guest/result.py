@@ -18,12 +18,13 @@ Command = str | Sequence[str | bytes]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a run's first program, and those it waited for, used."""
+    """What a run used: processor time and memory of its first program and of those that program waited for (getrusage(2))."""
 
     user_seconds: float = 0.0
     system_seconds: float = 0.0
-    max_rss_bytes: int = 0
-    notified_calls: int = 0  # of the whole VM since its start: calls that the supervisor decided
+    max_rss_bytes: int = 0  # of the largest process
+    wall_seconds: float = 0.0
+    notified_calls: int = 0  # decided by the supervisor meanwhile, for all of the VM
 
 
 class Result(subprocess.CompletedProcess[_Output]):
@@ -44,6 +45,7 @@ class Result(subprocess.CompletedProcess[_Output]):
         duration: float = 0.0,
         usage: Usage | None = None,
         truncated: bool = False,
+        exceeded: Sequence[str] = (),
     ) -> None:
         super().__init__(args, returncode, stdout, stderr)
         self.denials = tuple(denials)
@@ -51,10 +53,15 @@ class Result(subprocess.CompletedProcess[_Output]):
         self.duration = duration  # seconds of wall-clock time
         self.usage = usage or Usage()
         self.truncated = truncated  # the output was longer than is kept
+        # Names of the VM's limits that ended programs of the run, such as "cpu_seconds"; "memory" also if that was met beside it.
+        self.exceeded = tuple(exceeded)
 
 
 class Timeout(subprocess.TimeoutExpired, TimeoutError):
-    """A run took longer than its `timeout`; everything it started was killed. `output` and `stderr` hold what it wrote so far."""
+    """A run took longer than its `timeout` or the VM's `Limits.wall_seconds`: everything it started was killed.
+
+    `output` and `stderr` hold what it wrote so far. Raised by `Process.wait` and `communicate` it kills nothing.
+    """
 
     def __init__(
         self,

@@ -5,29 +5,32 @@ A guest only ever holds pipes: a descriptor of a host file, directory, terminal 
 
 from __future__ import annotations
 
+import codecs
+import errno
+import io
 import os
 import re
 import selectors
 import time
 from collections.abc import Callable
 
-_CHUNK = 65536
-
-#: What can still be in a pipe when its writers are gone: F_SETPIPE_SZ lets a guest have at most this without privilege.
-_PIPE_MAX = 1 << 20
+from callgate.guest.relay import CHUNK, PIPE_MAX
 
 
 class Capture:
-    """The first *limit* bytes of a program's output."""
+    """The first *limit* bytes of a program's output; all of it is told to *listener* as it arrives, and b"" at the end."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, listener: Callable[[bytes], object] | None = None) -> None:
         self._limit = limit
+        self._listener = listener
         self._parts: list[bytes] = []
         self._length = 0
         self.truncated = False
 
     def add(self, data: bytes) -> None:
         """Keep *data*, or as much of it as fits."""
+        if self._listener is not None:
+            self._listener(data)
         room = self._limit - self._length
         if len(data) > room:
             self.truncated = True
@@ -39,6 +42,11 @@ class Capture:
         """What was kept."""
         return b"".join(self._parts)
 
+    def end(self) -> None:
+        """There is no more."""
+        if self._listener is not None:
+            self._listener(b"")
+
 
 _LINE_ENDS = re.compile("\r\n?")
 
@@ -46,6 +54,22 @@ _LINE_ENDS = re.compile("\r\n?")
 def text_output(output: bytes) -> str:
     """Output as text, as `subprocess` has it with universal newlines, except that bytes that are not UTF-8 are replaced."""
     return _LINE_ENDS.sub("\n", output.decode("utf-8", "replace"))
+
+
+def text_listener(listener: Callable[[str], object]) -> Callable[[bytes], object]:
+    """A listener for bytes that tells *listener* the same as `text_output` would give, no character cut in two."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")("replace"), translate=True)
+
+    def told(data: bytes) -> None:
+        if text := decoder.decode(data, final=not data):
+            listener(text)
+
+    return told
+
+
+def bytes_listener(listener: Callable[[bytes], object]) -> Callable[[bytes], object]:
+    """A listener that is told nothing of the end."""
+    return lambda data: listener(data) if data else None
 
 
 def guest_pipe() -> tuple[int, int]:
@@ -60,10 +84,13 @@ def guest_pipe() -> tuple[int, int]:
 
 
 class Pump:
-    """Feeds input, collects output and hands on events until told to stop. Takes over the descriptors it is given."""
+    """Feeds input, collects output and hands on events until told to stop. Takes over the descriptors it is given.
 
-    def __init__(self) -> None:
-        self._selector = selectors.PollSelector()
+    With an epoll selector it can itself be waited for, by `fileno`, and moved on by `step`.
+    """
+
+    def __init__(self, selector: selectors.PollSelector | selectors.EpollSelector | None = None) -> None:
+        self._selector = selectors.PollSelector() if selector is None else selector
         self._input: memoryview = memoryview(b"")
         self._captures: dict[int, Capture] = {}
         self._stop = False
@@ -106,32 +133,46 @@ class Pump:
             wait = None if deadline is None else deadline - time.monotonic()
             if wait is not None and wait <= 0:
                 return False
-            for key, _ in self._selector.select(wait):
-                key.data(key.fd)
+            self.step(wait)
         return True
+
+    def step(self, wait: float | None = 0) -> bool:
+        """Move what can be moved, after waiting *wait* seconds at most (None: for ever); True once a watch said stop."""
+        for key, _ in self._selector.select(wait):
+            key.data(key.fd)
+        return self._stop
+
+    def fileno(self) -> int:
+        """Readable when `step` has something to do. Of epoll selectors alone."""
+        assert isinstance(self._selector, selectors.EpollSelector)
+        return self._selector.fileno()
 
     def drain(self) -> None:
         """Take what the ended program left in its pipes; a pipe that somebody else still holds is not waited for."""
         for fd in list(self._captures):
             taken = 0
-            while fd in self._captures and taken < _PIPE_MAX:
+            while fd in self._captures and taken < PIPE_MAX:
                 before = taken
                 taken += self._read(fd)
                 if taken == before:
                     break
 
     def close(self) -> None:
-        """Close every descriptor that the pump still has."""
-        for key in list(self._selector.get_map().values()):
+        """Close every descriptor that the pump still has. Calling it again does nothing."""
+        for key in list((self._selector.get_map() or {}).values()):
             if key.data in (self._read, self._write):
                 self._drop(key.fd)
         self._selector.close()
 
     def _read(self, fd: int) -> int:
         try:
-            data = os.read(fd, _CHUNK)
+            data = os.read(fd, CHUNK)
         except BlockingIOError:
             return 0
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            data = b""  # a pty that no program holds any more
         if data:
             self._captures[fd].add(data)
         else:
@@ -141,7 +182,7 @@ class Pump:
 
     def _write(self, fd: int) -> None:
         try:
-            self._input = self._input[os.write(fd, self._input[:_CHUNK]) :]
+            self._input = self._input[os.write(fd, self._input[:CHUNK]) :]
         except BlockingIOError:
             return
         except BrokenPipeError:

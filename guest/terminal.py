@@ -8,7 +8,6 @@ What the caller has   -> what the guest gets
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import select
@@ -21,12 +20,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
+from callgate.guest.relay import read_some, wait_for, write_all
 from callgate.guest.streams import guest_pipe
 from callgate.kernel.launch import Supervisor
 from callgate.kernel.protocol import FsCall
 from callgate.scopes.errors import InternalError
 
-CHUNK: Final = 65536
 TIOCSPTLCK: Final = 0x40045431  # ioctl_tty(2); the termios module knows neither
 TIOCGPTPEER: Final = 0x5441
 FOREGROUND_PAUSE_MS: Final = 200  # how often a background job looks whether it has become the terminal's foreground
@@ -46,7 +45,7 @@ def open_guest_pty(supervisor: Supervisor) -> tuple[int, int]:
         raise
 
 
-def _may_be_passed(fd: int) -> bool:
+def may_be_passed(fd: int) -> bool:
     """Whether a guest may hold the caller's own descriptor: nothing but /dev/null or a pipe without a name."""
     info = os.fstat(fd)
     if stat.S_ISCHR(info.st_mode):
@@ -73,32 +72,6 @@ def _in_foreground(fd: int) -> bool:
         return os.tcgetpgrp(fd) == os.getpgrp()
     except OSError:
         return True  # not our controlling terminal, so no job control stands in the way
-
-
-def _wait(fd: int, events: int, stop: int) -> bool:
-    """Waits for `events` on `fd`; False when `stop` came first."""
-    poll = select.poll()
-    poll.register(fd, events)
-    poll.register(stop, select.POLLIN)
-    return stop not in dict(poll.poll())
-
-
-def _write_all(fd: int, data: bytes, stop: int | None) -> bool:
-    """Writes all of `data`, also to a descriptor in non-blocking mode; False when `stop` came first or nobody reads."""
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(fd, view) :]
-        except BlockingIOError:
-            if stop is None:
-                poll = select.poll()
-                poll.register(fd, select.POLLOUT)
-                poll.poll()
-            elif not _wait(fd, select.POLLOUT, stop):
-                return False
-        except OSError:
-            return False
-    return True
 
 
 class StdioRelay:
@@ -154,7 +127,7 @@ class StdioRelay:
     def _input(self, fd: int, slave: int) -> int:
         if os.isatty(fd):
             return slave
-        if _may_be_passed(fd):
+        if may_be_passed(fd):
             return fd
         reader, writer = guest_pipe()
         self._guest_ends.add(reader)
@@ -167,7 +140,7 @@ class StdioRelay:
         def output(fd: int) -> int:
             if os.isatty(fd):
                 return slave
-            if _may_be_passed(fd):
+            if may_be_passed(fd):
                 return fd
             for other, writer in relayed.items():
                 if _same_file(fd, other):
@@ -185,8 +158,8 @@ class StdioRelay:
     def _add_output(self, source: int, sink: int, *, is_terminal: bool = False) -> None:
         def relay() -> None:
             try:
-                while _wait(source, select.POLLIN, self._gone) and (data := _read(source)):
-                    if not _write_all(sink, data, None):
+                while wait_for(source, select.POLLIN, self._gone) and (data := read_some(source)):
+                    if not write_all(sink, data, None):
                         if is_terminal:
                             self._hang_up()
                         return  # and the guest's next write fails as it would have on the caller's descriptor
@@ -200,17 +173,17 @@ class StdioRelay:
 
         def relay() -> None:
             try:
-                while _wait(source, select.POLLIN, self._stop):
+                while wait_for(source, select.POLLIN, self._stop):
                     if is_terminal and not _in_foreground(source):
                         if _stopped_within(self._stop, FOREGROUND_PAUSE_MS):
                             return
                         continue  # reading now would take what was typed for another job
-                    data = _read(source)
+                    data = read_some(source)
                     if not data:
                         if is_terminal:
                             self._hang_up()
                         return
-                    if not _write_all(sink, data, self._stop):
+                    if not write_all(sink, data, self._stop):
                         return
             finally:
                 os.close(sink)
@@ -297,21 +270,6 @@ class StdioRelay:
             self._close_master()
             os.close(self._stop)
             os.close(self._gone)
-
-
-def _read(fd: int) -> bytes:
-    """The next bytes; empty at the end, and where a terminal has no other side any more."""
-    while True:
-        try:
-            return os.read(fd, CHUNK)
-        except BlockingIOError:
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            poll.poll()
-        except OSError as error:
-            if error.errno not in (errno.EIO, errno.EISDIR, errno.ECONNRESET, errno.EBADF, errno.EINVAL):
-                raise
-            return b""
 
 
 def _stopped_within(stop: int, milliseconds: int) -> bool:

@@ -6,6 +6,7 @@ killed, and every guest of its VM ends with it.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -19,6 +20,7 @@ from callgate.kernel.launch_failure import launch_error
 from callgate.kernel.protocol import (
     MESSAGE_MAX,
     PROTOCOL_VERSION,
+    CpuClockRequest,
     DenialRecord,
     Event,
     Feature,
@@ -26,12 +28,16 @@ from callgate.kernel.protocol import (
     FsFlag,
     FsRequest,
     LaunchFailed,
+    LookupDenied,
+    NameRequest,
     Ready,
     Reply,
     Request,
     RunFlag,
     RunRequest,
     SignalRequest,
+    SignalWhom,
+    SocketRequest,
     Stats,
     StatsRequest,
     decode_answer,
@@ -45,6 +51,7 @@ from callgate.kernel.wire import ProtocolError
 from callgate.scopes.errors import InternalError
 
 if TYPE_CHECKING:
+    from callgate.kernel.confinement.cgroup import Cgroup
     from callgate.kernel.plan import Plan
 
 _START_SECONDS = 60  # a healthy launch takes milliseconds; this only ends a hang
@@ -108,6 +115,7 @@ class Supervisor:
         self.init_pid = 0
         self.features = Feature(0)
         self.listeners: list[socket.socket] = []  # in the order of the plan's; closed with the VM
+        self._cgroups: list[Cgroup] = []  # at most one; removed with the VM
         self._control = control
         self._pidfd = pidfd
         self._lock = threading.Lock()
@@ -115,14 +123,14 @@ class Supervisor:
         self._last_request = 0
         self._abandoned_runs: set[int] = set()
         self._owner = os.getpid()
-        self._end = weakref.finalize(self, end, control, self.listeners, pid, pidfd, self._owner, self._lock)
+        self._end = weakref.finalize(self, end, control, self.listeners, self._cgroups, pid, pidfd, self._owner, self._lock)
 
     @classmethod
-    def start(cls, plan: Plan, *, executable: Path = EXECUTABLE) -> Self:
+    def start(cls, plan: Plan, *, executable: Path = EXECUTABLE, cgroup: Cgroup | None = None) -> Self:
         """Start the supervisor and wait until the VM stands.
 
         Raises `Unsupported` if this host cannot enforce what the plan needs, saying what is missing, and `InternalError`
-        for anything else; in both cases nothing is left running.
+        for anything else; in both cases nothing is left running. *cgroup* is the VM's from then on, and removed at its end.
         """
         control, pid = spawn(executable, plan.blob)
         try:
@@ -133,8 +141,11 @@ class Supervisor:
                 os.waitpid(pid, 0)
             raise InternalError(f"the supervisor cannot be watched: {error}") from error
         supervisor = cls(control, pid, pidfd)
+        if cgroup is not None:
+            supervisor._cgroups.append(cgroup)
         try:
             supervisor._await_ready(plan)
+            supervisor._enter_cgroup()
         except BaseException:
             supervisor.close()
             raise
@@ -153,7 +164,8 @@ class Supervisor:
     ) -> Run:
         """Start a program with three descriptors that stay the caller's; it should close its own copies when this returns.
 
-        That the program does not exist or cannot be executed is told as an event of the run.
+        That the program does not exist or cannot be executed is told as an event of the run. `BlockingIOError` if the VM cannot
+        run one more at once.
         """
         flags = RunFlag.TTY if tty else RunFlag(0)
         message = RunRequest(flags, cwd, tuple(argv), tuple(name + b"=" + value for name, value in env.items()))
@@ -164,6 +176,8 @@ class Supervisor:
             closing.enter_context(ours)
             reply, fd = self._request(message, [stdin, stdout, stderr, theirs.fileno()])
             _refuse_descriptor(fd)
+            if reply.errno == errno.EAGAIN:
+                raise BlockingIOError(reply.errno, "this VM runs as many programs at once as it can")
             if reply.errno:
                 raise InternalError(f"the supervisor could not start a program: {os.strerror(reply.errno)}")
             if reply.value >= _RUN_NUMBERS:
@@ -171,14 +185,14 @@ class Supervisor:
             closing.pop_all()
         return Run(reply.value, ours)
 
-    def signal(self, run: Run, signum: int) -> None:
-        """Send *signum* to the run's first program. `ProcessLookupError` if it is gone."""
-        self._signal(run.number, signum, whole_tree=False)
+    def signal(self, run: Run, signum: int, *, group: bool = False) -> None:
+        """Send *signum* to the run's first program, or to its whole process group. `ProcessLookupError` if it is gone."""
+        self._signal(run.number, signum, SignalWhom.GROUP if group else SignalWhom.FIRST)
 
     def kill_tree(self, run: Run) -> None:
         """Kill everything the run started; a run that is over is no error."""
         with suppress(ProcessLookupError):
-            self._signal(run.number, signal.SIGKILL, whole_tree=True)
+            self._signal(run.number, signal.SIGKILL, SignalWhom.TREE)
 
     def fs(
         self, operation: FsCall, path: bytes, second: bytes = b"", *, a: int = 0, b: int = 0, unchecked: bool = False
@@ -197,6 +211,10 @@ class Supervisor:
             raise OSError(reply.errno, os.strerror(reply.errno), *names)
         return FsReply(reply.value, reply.data, fd)
 
+    def oom_kills(self) -> int:
+        """How many processes of the VM its cgroup's memory limit has killed."""
+        return sum(cgroup.oom_kills() for cgroup in self._cgroups)
+
     def stats(self) -> Stats:
         """The supervisor's counters."""
         reply, fd = self._request(StatsRequest(), [])
@@ -205,6 +223,32 @@ class Supervisor:
             return Stats.decode(reply.data)
         except ProtocolError as error:
             raise InternalError(f"the supervisor's counters cannot be read: {error}") from error
+
+    def set_name(self, name: NameRequest) -> bool:
+        """Tell what a name and its addresses mean; False if the supervisor has no room for one more."""
+        reply, fd = self._request(name, [])
+        _refuse_descriptor(fd)
+        if reply.errno not in (0, errno.ENOSPC):
+            raise InternalError(f"the supervisor did not take a name: {os.strerror(reply.errno)}")
+        return not reply.errno
+
+    def lookup_denied(self, lookup: LookupDenied) -> bool:
+        """Have the run that asked hear of a refused look-up; False if it is not known which that was."""
+        reply, fd = self._request(lookup, [])
+        _refuse_descriptor(fd)
+        if reply.errno not in (0, errno.ENOENT):
+            raise InternalError(f"the supervisor did not record a denial: {os.strerror(reply.errno)}")
+        return not reply.errno
+
+    def socket(self, domain: int, kind: int) -> socket.socket:
+        """A new socket in the VM's network, where nothing but the VM's own loopback is. Nobody judges what is done with it."""
+        reply, fd = self._request(SocketRequest(domain, kind), [])
+        if reply.errno:
+            _refuse_descriptor(fd)
+            raise OSError(reply.errno, os.strerror(reply.errno))
+        if fd is None:
+            raise InternalError("the supervisor sent no descriptor with the socket that was asked for")
+        return socket.socket(fileno=fd)
 
     @property
     def closed(self) -> bool:
@@ -217,8 +261,8 @@ class Supervisor:
 
     # -- one request, one reply --------------------------------------------------------------------------------------
 
-    def _signal(self, number: int, signum: int, *, whole_tree: bool) -> None:
-        reply, fd = self._request(SignalRequest(number, signum, whole_tree), [])
+    def _signal(self, number: int, signum: int, whom: SignalWhom) -> None:
+        reply, fd = self._request(SignalRequest(number, signum, whom), [])
         _refuse_descriptor(fd)
         if reply.errno:
             raise OSError(reply.errno, os.strerror(reply.errno))
@@ -264,7 +308,7 @@ class Supervisor:
                     self._end_abandoned(answer.value)
 
     def _end_abandoned(self, run: int) -> None:
-        self._control.sendall(encode(SignalRequest(run, signal.SIGKILL, True), 0))
+        self._control.sendall(encode(SignalRequest(run, signal.SIGKILL, SignalWhom.TREE), 0))
 
     def _receive(self) -> tuple[int, Ready | LaunchFailed | Reply, int | None]:
         request, answer, fds = self._receive_with(1)
@@ -306,11 +350,27 @@ class Supervisor:
             raise InternalError(f"the supervisor made {len(self.listeners)} of {len(plan.listeners)} listeners")
         self.init_pid, self.features = answer.init_pid, answer.features
 
+    def _enter_cgroup(self) -> None:
+        """Put init into the cgroup, before it has started anything, and let the supervisor read the cgroup's clock."""
+        for cgroup in self._cgroups:
+            cgroup.add(self.init_pid)
+            if (clock := cgroup.open_clock()) is None:
+                continue
+            try:
+                reply, received = self._request(CpuClockRequest(), [clock])
+            finally:
+                os.close(clock)
+            _refuse_descriptor(received)
+            if reply.errno:
+                raise InternalError(f"the supervisor did not take the cgroup's clock: {os.strerror(reply.errno)}")
+
     def gone(self) -> Exception:
         """The error that says why there is nobody to answer any more."""
         if self.closed:
             return ValueError("the VM is closed")
         how = exit_description(self.pid) if readable(self._pidfd, CLOSE_SECONDS) else "though its process still runs"
+        if kills := self.oom_kills():
+            how += f", after the VM's memory limit had killed {kills} of its processes"
         return InternalError(f"the supervisor ended ({how}); every program of the VM ended with it")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import resource
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -14,12 +12,15 @@ from callgate.kernel.confinement import host_service
 from callgate.kernel.confinement import runtime_image as image
 from callgate.kernel.confinement.filter import build_filter
 from callgate.kernel.confinement.host_service import HostPrograms
+from callgate.kernel.confinement.limit_plan import DEFAULTS, Defaults, LimitPlan, plan_limits
+from callgate.kernel.confinement.limits import Limits
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
 from callgate.kernel.confinement.root import DEVICES, User, base_root
+from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
 from callgate.kernel.policy_blob import policy_blob
-from callgate.kernel.protocol import BindFlag, Launch, LaunchFlag, Limit, Listener, SetupStep, StepKind
+from callgate.kernel.protocol import BindFlag, Launch, LaunchFlag, Listener, SetupStep, StepKind
 from callgate.kernel.syscalls.row import NOEXEC, SETID
-from callgate.scopes import OPERATIONS, CompiledRule, CompiledScope, Policy
+from callgate.scopes import CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied
 from callgate.scopes.fs import exactly, mistake, normalised, subtree
 from callgate.scopes.operations import operation_mask
@@ -29,24 +30,6 @@ from callgate.scopes.rules import RULE_DEVICE, RULE_MOUNT, RULE_RUNTIME_IMAGE
 _DEVICE_OPERATIONS = ("read", "write", "stat", "readdir", "readlink", "truncate")
 
 _USER_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
-
-
-@dataclass(frozen=True, slots=True)
-class Defaults:
-    """What bounds a VM where the operator says nothing; each keeps a runaway guest from harming more than itself."""
-
-    hostname: str = "callgate"
-    guest_id: int = 1000
-    disk_bytes: int = 1 << 30  # of the root tmpfs: memory of the host, taken as it is written
-    disk_inodes: int = 1 << 18
-    processes: int = 1024  # RLIMIT_NPROC counts per user namespace, so a fork bomb fills its own VM
-    open_files: int = 1024
-    open_files_most: int = 65536
-    # 1, not 0: core(5) runs a piped core handler, as root on the host, even under a limit of 0, but not under 1.
-    core_bytes: int = 1
-
-
-DEFAULTS = Defaults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +43,9 @@ class Plan:
     workdir: str
     mounts: tuple[Mount, ...]
     runtime_image: tuple[str, ...]
-    limits: Mapping[str, int]
+    hostname: str
+    host_ports: tuple[int, ...]
+    limits: LimitPlan
     flags: LaunchFlag
     listeners: tuple[Listener, ...] = ()  # sockets that the host serves inside the VM
     degradations: tuple[str, ...] = ()
@@ -81,6 +66,8 @@ def compile_plan(
     runtime_image: Iterable[str] | None = None,
     host_programs: HostPrograms | None = None,
     noexec: bool = False,
+    limits: LimitPlan | None = None,
+    host_ports: Iterable[int] = (),
     defaults: Defaults = DEFAULTS,
 ) -> Plan:
     """The plan of a VM under *policy*; with *noexec* nothing that a guest can write can be executed.
@@ -93,15 +80,16 @@ def compile_plan(
     globs = _image_globs(runtime_image)
     root, mounted = add_mounts(base_root(account, defaults.hostname), mounts, lambda path: _judge_sensitive(policy, path))
     root = add_files(root, files or {})
+    limits = plan_limits(Limits(), defaults=defaults) if limits is None else limits
     for mount in mounted:
         host_service.refuse_inside(mount.destination, "mount")
     for path in files or {}:
         host_service.refuse_inside(vm_path(path, "file"), "file")
-    listeners: tuple[Listener, ...] = ()
+    listeners: tuple[Listener, ...] = (DATAGRAMS, STREAMS)
     if host_programs is not None:
         root = host_service.add_host_service(root, host_programs, noexec=noexec)
-        listeners = (host_service.LISTENER,)
-    _check_disk(files or {}, defaults)
+        listeners = (*listeners, host_service.LISTENER)
+    _check_disk(files or {}, limits.disk_bytes)
     enforced = policy.with_rules(before=_image_rules(globs), after=_kernel_rules(mounted))
     compiled = enforced.compiled()
     notified = _notified(compiled, host_is_writable=any(not mount.read_only for mount in mounted))
@@ -110,9 +98,9 @@ def compile_plan(
     if noexec:
         notified |= {NOEXEC}
     enforced = enforced.refusing_tracing()  # after asking what is notified: where nothing is, the filter refuses tracing
-    flags = _flags(compiled, notified)
+    flags = _flags(notified)
     workdir = account.home if cwd is None else vm_path(cwd, "cwd")
-    limits = _limits(defaults)
+    opened = tuple(host_ports)
     launch = Launch(
         flags=flags,
         host_pid=os.getpid(),
@@ -120,11 +108,12 @@ def compile_plan(
         guest_gid=account.gid,
         hostname=defaults.hostname.encode(),
         workdir=os.fsencode(workdir),
-        disk_bytes=defaults.disk_bytes,
-        disk_inodes=defaults.disk_inodes,
+        disk_bytes=limits.disk_bytes,
+        disk_inodes=limits.disk_inodes,
         setup=_without_exec(root.steps) if noexec else root.steps,
-        limits=tuple(limits.values()),
+        limits=limits.entries,
         listeners=listeners,
+        host_ports=opened,
         filter=_filter(notified),
         policy=policy_blob(enforced.compiled()),
     )
@@ -136,8 +125,11 @@ def compile_plan(
         workdir=workdir,
         mounts=mounted,
         runtime_image=globs,
-        limits={"disk": defaults.disk_bytes} | {name: limit.hard for name, limit in limits.items()},
+        hostname=defaults.hostname,
+        host_ports=opened,
+        limits=limits,
         flags=flags,
+        degradations=limits.degradations,
         listeners=listeners,
     )
 
@@ -205,10 +197,10 @@ def _judge_sensitive(policy: Policy, path: str) -> None:
         raise denied("fs", "mount_sensitive", path, rule=verdict.rule)
 
 
-def _check_disk(files: Mapping[str, bytes], defaults: Defaults) -> None:
+def _check_disk(files: Mapping[str, bytes], disk_bytes: int) -> None:
     total = sum(map(len, files.values()))
-    if total > defaults.disk_bytes:
-        raise ValueError(f"files: {total} bytes do not fit the VM's disk of {defaults.disk_bytes}")
+    if total > disk_bytes:
+        raise ValueError(f"files: {total} bytes do not fit the VM's disk of {disk_bytes}")
 
 
 def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) -> frozenset[str]:
@@ -222,7 +214,8 @@ def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) 
         triggers.update(_INSPECTING)
     if triggers:
         triggers.add("fs.*")
-    triggers.update(scope for scope in ("network", "childProcess", "process", "env") if _restricted(compiled[scope]))
+    triggers.update(scope for scope in ("childProcess", "process", "env") if _restricted(compiled[scope]))
+    triggers.add("network")  # whatever the policy: outside the VM there are local addresses, which no bare "allow" opens
     if host_is_writable:
         triggers.add(SETID)
     return frozenset(triggers)
@@ -249,11 +242,8 @@ def _restricted(scope: CompiledScope) -> tuple[str, ...]:
     return tuple(name for name in scope.operations if scope.constant(name) is not True)
 
 
-def _flags(compiled: Mapping[str, CompiledScope], notified: frozenset[str]) -> LaunchFlag:
-    flags = LaunchFlag(0)
-    network = compiled["network"]
-    if any(network.constant(name) is not False for name in OPERATIONS["network"]):
-        flags |= LaunchFlag.LOOPBACK
+def _flags(notified: frozenset[str]) -> LaunchFlag:
+    flags = LaunchFlag.LOOPBACK  # also under network: "deny", where it leads to the VM's resolver and nowhere else
     if notified & {"childProcess", "process", "env"}:
         flags |= LaunchFlag.REGISTER
     if SETID in notified:
@@ -270,19 +260,3 @@ def _without_exec(steps: tuple[SetupStep, ...]) -> tuple[SetupStep, ...]:
         replace(step, flags=step.flags | BindFlag.NO_EXEC) if step.kind is StepKind.BIND and not step.flags & keeps else step
         for step in steps
     )
-
-
-def _limits(defaults: Defaults) -> dict[str, Limit]:
-    """Never above what this process has itself: a guest holds no capability to raise a hard limit."""
-
-    def limit(number: int, soft: int, hard: int) -> Limit:
-        _, most = resource.getrlimit(number)
-        if most == resource.RLIM_INFINITY:
-            most = sys.maxsize
-        return Limit(number, min(soft, most), min(hard, most))
-
-    return {
-        "core": limit(resource.RLIMIT_CORE, defaults.core_bytes, defaults.core_bytes),
-        "open_files": limit(resource.RLIMIT_NOFILE, defaults.open_files, defaults.open_files_most),
-        "processes": limit(resource.RLIMIT_NPROC, defaults.processes, defaults.processes),
-    }

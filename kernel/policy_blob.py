@@ -7,21 +7,24 @@ from collections.abc import Mapping
 from typing import Final
 
 from callgate.scopes import SCOPES, CompiledRule, CompiledScope
+from callgate.scopes.network import names_address
 
 _MAGIC: Final = 0x31504743  # CG_POLICY_MAGIC, "CGP1"
 
 
 def policy_blob(compiled: Mapping[str, CompiledScope]) -> bytes:
     """The encoding of `Policy.compiled`, decoded by native/policy.c."""
-    return struct.pack("<I", _MAGIC) + b"".join(_scope(compiled[scope]) for scope in SCOPES)
+    return struct.pack("<I", _MAGIC) + b"".join(_scope(scope, compiled[scope]) for scope in SCOPES)
 
 
-def _scope(scope: CompiledScope) -> bytes:
+def _scope(name: str, scope: CompiledScope) -> bytes:
     head = struct.pack("<IiII", scope.default_allow, scope.default_rule, scope.fold_case, len(scope.rules))
-    return head + b"".join(_rule(rule) for rule in scope.rules)
+    return head + b"".join(_rule(rule, name == "network") for rule in scope.rules)
 
 
-def _rule(rule: CompiledRule) -> bytes:
-    head = struct.pack("<IIiI", rule.allow, rule.operations, rule.rule, len(rule.globs))
-    globs = [glob.encode("utf-8", "surrogateescape") for glob in rule.globs]
-    return head + b"".join(struct.pack("<I", len(glob)) + glob for glob in globs)
+def _rule(rule: CompiledRule, is_network: bool) -> bytes:
+    naming = [glob for glob in rule.globs if is_network and names_address(glob)]
+    globs = [*naming, *(glob for glob in rule.globs if glob not in naming)] if naming else rule.globs
+    head = struct.pack("<IIiI", rule.allow, rule.operations, rule.rule, len(globs))
+    texts = [glob.encode("utf-8", "surrogateescape") for glob in globs]
+    return head + b"".join(struct.pack("<I", len(text)) + text for text in texts) + struct.pack("<I", len(naming))

@@ -14,6 +14,8 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Final, Literal, TypedDict
 
+from callgate.kernel.confinement.cgroup import Cgroup
+
 ATTEMPTS: Final = Path(__file__).with_name("probe_attempts.py")
 ATTEMPT_SECONDS: Final = 20
 OLDEST_KERNEL: Final = (5, 19)
@@ -45,7 +47,7 @@ class Attempts(TypedDict):
 
 
 def probe(executable: Path) -> list[Finding]:
-    """Looks at this host; `executable` is the supervisor program. Takes about a tenth of a second, changes nothing."""
+    """Looks at this host; `executable` is the supervisor program. Takes about a tenth of a second, leaves nothing."""
     attempts = _attempts()
     return [
         _kernel(),
@@ -186,34 +188,19 @@ def _ptrace(attempts: Attempts | str) -> Finding:
 
 
 def _cgroups() -> Finding:
-    cost = "memory and process counts of a VM are bounded by rlimits and the tmpfs size alone, per process rather than in sum"
-    own = _own_cgroup()
-    if own is None:
-        return Finding(
-            "cgroups", "limited", "no cgroup v2 hierarchy with controllers", cost, "mount cgroup2 with its controllers"
-        )
-    controllers = (own / "cgroup.controllers").read_text().split()
-    if not {"memory", "pids"} <= set(controllers):
-        found = f"controllers here: {' '.join(controllers) or 'none'}"
-        return Finding("cgroups", "limited", found, cost, "delegate the memory and pids controllers")
-    if not os.access(own, os.W_OK):
-        return Finding("cgroups", "limited", f"{own} is not writable", cost, "systemd-run --user --scope -p Delegate=yes")
-    return Finding("cgroups", "ok", f"{own} is delegated with {' '.join(controllers)}")
+    made = Cgroup.make(memory_bytes=1 << 30, cpu=True)
+    memory, clock = (made.bounds_memory, made.has_cpu_clock) if made is not None else (False, False)
+    version = made.memory_version if made is not None else 0
+    if made is not None:
+        made.remove()
+    if memory and clock:
+        return Finding("cgroups", "ok", f"can be made, with memory (version {version}) and a clock")
+    lost = [name for name, there in (("memory", memory), ("cpu_seconds", clock)) if not there]
+    cost = f"a VM with the limit {' or '.join(lost)} does not start, unless best_effort names it"
+    return Finding("cgroups", "limited", "none can be made with " + " or ".join(lost), cost, _CGROUP_REMEDY)
 
 
-def _own_cgroup() -> Path | None:
-    """The folder of this process's own cgroup in the v2 hierarchy."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    except OSError:
-        return None
-    relative = next((line[3:] for line in lines if line.startswith("0::")), None)
-    point = next((line.split()[4] for line in mounts if " - cgroup2 " in line), None)
-    if relative is None or point is None:
-        return None
-    own = Path(point + relative)
-    return own if (own / "cgroup.controllers").is_file() else None
+_CGROUP_REMEDY: Final = "systemd-run --user --scope -p Delegate=yes, or run as root where cgroups are writable"
 
 
 def _wasmtime() -> Finding:

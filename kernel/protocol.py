@@ -11,7 +11,6 @@ from enum import IntEnum, IntFlag
 from typing import ClassVar, Self, TypeVar
 
 from callgate.kernel.wire import (
-    BOOL,
     BYTES,
     I32,
     U32,
@@ -86,6 +85,10 @@ class MessageType(IntEnum):
     SIGNAL = 17
     FS = 18
     STATS = 19
+    CPU_CLOCK = 20
+    NAME = 24
+    SOCKET = 25
+    LOOKUP_DENIED = 26
 
 
 class EventType(IntEnum):
@@ -102,6 +105,29 @@ class RunFlag(IntFlag):
 
     TTY = 1
     IN_MEMFD = 2
+
+
+class SignalWhom(IntEnum):
+    """Whom of a run a signal is for (`CG_SIGNAL_*`)."""
+
+    FIRST = 0
+    TREE = 1
+    GROUP = 2
+
+
+class Watch(IntEnum):
+    """Limits that the supervisor watches itself, in the place of an rlimit's number (`CG_WATCH_*`)."""
+
+    WALL = 1000
+    CPU = 1001
+    MEMORY = 1002
+
+
+class NameFlag(IntFlag):
+    """What a name's addresses are (`CG_NAME_*`)."""
+
+    OPERATOR = 1
+    HOST_PORTS = 2
 
 
 class Feature(IntFlag):
@@ -142,7 +168,9 @@ class RuleOrigin(IntEnum):
     DEVICE = -5
     UNSUPPORTED = -6
     WIDENING = -7
-    HOST_SERVICE = -8
+    LOCAL_ADDRESS = -8
+    UNRESOLVED = -9
+    HOST_SERVICE = -10
 
 
 # -- the launch blob -------------------------------------------------------------------------------------------------
@@ -169,7 +197,7 @@ class SetupStep(Record):
 
 @dataclass(frozen=True, slots=True)
 class Limit(Record):
-    """One resource limit set in every guest program before exec (setrlimit(2))."""
+    """One resource limit set in every guest program before exec (setrlimit(2)), or one of `Watch` and its *soft* value."""
 
     LAYOUT = (U32, U64, U64)
     resource: int
@@ -193,7 +221,7 @@ class Launch(Record):
 
     LAYOUT = (
         flags(LaunchFlag), U32, U32, U32, BYTES, BYTES, U64, U64,
-        several(record(SetupStep)), several(record(Limit)), several(record(Listener)), BYTES, BYTES,
+        several(record(SetupStep)), several(record(Limit)), several(record(Listener)), several(U32), BYTES, BYTES,
     )  # fmt: skip
     flags: LaunchFlag
     host_pid: int
@@ -206,6 +234,7 @@ class Launch(Record):
     setup: tuple[SetupStep, ...]
     limits: tuple[Limit, ...]
     listeners: tuple[Listener, ...]
+    host_ports: tuple[int, ...]
     filter: bytes
     policy: bytes
 
@@ -292,13 +321,13 @@ class RunRequest(Record):
 
 @dataclass(frozen=True, slots=True)
 class SignalRequest(Record):
-    """Send a signal to a run's first program, or kill everything the run started."""
+    """Send a signal to a run's first program or its group, or kill everything the run started."""
 
     TYPE: ClassVar = MessageType.SIGNAL
-    LAYOUT = (U32, U32, BOOL)
+    LAYOUT = (U32, U32, member(SignalWhom))
     run: int
     signal: int
-    whole_tree: bool
+    whom: SignalWhom
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +350,54 @@ class StatsRequest(Record):
 
     TYPE: ClassVar = MessageType.STATS
     LAYOUT = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CpuClockRequest(Record):
+    """Hand over the cpu.stat of the VM's cgroup, passed beside the packet, for `Watch.CPU`."""
+
+    TYPE: ClassVar = MessageType.CPU_CLOCK
+    LAYOUT = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NameRequest(Record):
+    """What *name* means inside the VM: two addresses made up for it, and the real *addresses* (packed) that they stand for.
+
+    *port* is dialled instead of the one asked for unless it is 0.
+    """
+
+    TYPE: ClassVar = MessageType.NAME
+    LAYOUT = (BYTES, BYTES, BYTES, flags(NameFlag), U32, several(BYTES))
+    name: bytes
+    ipv4: bytes
+    ipv6: bytes
+    flags: NameFlag
+    port: int
+    addresses: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SocketRequest(Record):
+    """Ask for a new socket in the VM's network namespace; it comes beside the reply."""
+
+    TYPE: ClassVar = MessageType.SOCKET
+    LAYOUT = (U32, U32)
+    domain: int
+    type: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookupDenied(Record):
+    """A name was refused to whoever asked for it from *port* of the VM's loopback over *protocol* (`IPPROTO_*`)."""
+
+    TYPE: ClassVar = MessageType.LOOKUP_DENIED
+    LAYOUT = (U32, U32, I32, BYTES, BYTES)
+    protocol: int
+    port: int
+    rule: int
+    subject: bytes
+    reason: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,25 +445,34 @@ class DenialEvent(Record):
 
 @dataclass(frozen=True, slots=True)
 class Exited(Record):
-    """The program and everything it started are gone; *status* is a wait status as of waitpid(2)."""
+    """The program and everything it started are gone; *status* is a wait status as of waitpid(2).
+
+    *exceeded* has bit `1 << (watch - Watch.WALL)` for each watched limit for which the supervisor ended the run.
+    """
 
     TYPE: ClassVar = EventType.EXITED
-    LAYOUT = (I32, U64, U64, U64, U64, U64)
+    LAYOUT = (I32, U64, U64, U64, U64, U64, U32)
     status: int
     user_us: int = 0
     system_us: int = 0
     max_rss_kib: int = 0
     notified: int = 0
     denials_dropped: int = 0
+    exceeded: int = 0
 
 
 # -- packets ---------------------------------------------------------------------------------------------------------
 
 Answer = Ready | LaunchFailed | Reply
-Request = RunRequest | SignalRequest | FsRequest | StatsRequest
+Request = RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest | NameRequest | SocketRequest | LookupDenied
 Event = Started | ExecFailed | DenialEvent | Exited
 
-_M = TypeVar("_M", Ready | LaunchFailed | Reply, RunRequest | SignalRequest | FsRequest | StatsRequest, Event)
+_M = TypeVar(
+    "_M",
+    Ready | LaunchFailed | Reply,
+    RunRequest | SignalRequest | FsRequest | StatsRequest | CpuClockRequest | NameRequest | SocketRequest | LookupDenied,
+    Event,
+)
 
 _ANSWERS: dict[int, type[Answer]] = {Ready.TYPE: Ready, LaunchFailed.TYPE: LaunchFailed, Reply.TYPE: Reply}
 _REQUESTS: dict[int, type[Request]] = {
@@ -394,6 +480,10 @@ _REQUESTS: dict[int, type[Request]] = {
     SignalRequest.TYPE: SignalRequest,
     FsRequest.TYPE: FsRequest,
     StatsRequest.TYPE: StatsRequest,
+    CpuClockRequest.TYPE: CpuClockRequest,
+    NameRequest.TYPE: NameRequest,
+    SocketRequest.TYPE: SocketRequest,
+    LookupDenied.TYPE: LookupDenied,
 }
 _EVENTS: dict[int, type[Event]] = {
     Started.TYPE: Started,

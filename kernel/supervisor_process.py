@@ -10,9 +10,13 @@ import socket
 import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from callgate.kernel.protocol import FD_CONTROL, FD_LAUNCH
 from callgate.scopes.errors import InternalError
+
+if TYPE_CHECKING:
+    from callgate.kernel.confinement.cgroup import Cgroup
 
 EXECUTABLE = Path(__file__).with_name("native") / "callgate-supervisor"
 
@@ -55,7 +59,15 @@ def spawn(executable: Path, blob: bytes) -> tuple[socket.socket, int]:
         return ours, pid
 
 
-def end(control: socket.socket, listeners: list[socket.socket], pid: int, pidfd: int, owner: int, lock: threading.Lock) -> None:
+def end(
+    control: socket.socket,
+    listeners: list[socket.socket],
+    cgroups: list[Cgroup],
+    pid: int,
+    pidfd: int,
+    owner: int,
+    lock: threading.Lock,
+) -> None:
     """Close the control socket, which ends the supervisor, and wait for it; kill it if it does not go."""
     if os.getpid() == owner:
         with suppress(OSError):
@@ -66,6 +78,8 @@ def end(control: socket.socket, listeners: list[socket.socket], pid: int, pidfd:
             readable(pidfd, CLOSE_SECONDS)
         with suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
+        for cgroup in cgroups:
+            cgroup.remove()
     # In a forked copy of the owner the VM is not ours to end: only the copies of the descriptors go.
     held = lock.acquire(timeout=CLOSE_SECONDS)
     control.close()

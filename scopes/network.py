@@ -12,7 +12,9 @@ _SCHEMES: Final = ("tcp", "udp", "dns")
 _WILDCARDS: Final = frozenset("*?")
 _NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.") | _WILDCARDS
 _IPV6_CHARACTERS: Final = frozenset("0123456789abcdef:.") | _WILDCARDS
-_PORT_CHARACTERS: Final = frozenset("0123456789") | _WILDCARDS
+_DIGITS: Final = frozenset("0123456789")
+_HEX_DIGITS: Final = _DIGITS | frozenset("abcdef")
+_PORT_CHARACTERS: Final = _DIGITS | _WILDCARDS
 _PORT_MAX: Final = 65535
 _LOCALHOST_ADDRESSES: Final = ("127.0.0.1", "[::1]")
 
@@ -46,6 +48,18 @@ def globs(pattern: str) -> tuple[str, ...]:
     schemes = (scheme,) if scheme is not None else ("tcp", "udp")
     reached = tuple(f"{each}://{name}:{port or '*'}" for name in hosts for each in schemes)
     return reached if scheme is not None else (*reached, f"dns://{host}")
+
+
+def names_address(glob: str) -> bool:
+    """True if a compiled glob is about an address or a range of them, not about a host by name or about everything.
+
+    Only such rules speak of the real address that a name leads to (SPEC 3.2). A name cannot end in a number, so what is made of
+    digits, dots and wildcards is an address.
+    """
+    host = glob.partition("://")[2].rpartition(":")[0]
+    if host.startswith("["):
+        return bool(set(host) & _HEX_DIGITS)
+    return bool(set(host) & _DIGITS) and set(host) <= _DIGITS | _WILDCARDS | {"."}
 
 
 def never_matches(pattern: str, operations: Sequence[str]) -> str | None:

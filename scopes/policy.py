@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,7 @@ class Policy:
         compiled = tuple(_compile(scope, rules) for scope, rules in zip(SCOPES, written, strict=True))
         for scope, rules, evaluable in zip(SCOPES, written, compiled, strict=True):
             for problem in dead_rules(scope, rules, evaluable):
-                warnings.warn(PolicyWarning(str(problem)), stacklevel=2)
+                warnings.warn(PolicyWarning(str(problem)), stacklevel=_depth_of_the_users_line())
         return cls(written, compiled, frozenset(permissions or ()))
 
     def __repr__(self) -> str:
@@ -111,6 +112,15 @@ class Policy:
         Both are resolved absolute paths. May be a false alarm for directories, never the other way round (LEDGER A6).
         """
         return may_widen(self._compiled[SCOPES.index("fs")], source, target, is_directory=is_directory)
+
+
+def _depth_of_the_users_line() -> int:
+    """How far up the stack, for `warnings.warn` in the function that asks, the first line outside of this package is."""
+    package = __name__.partition(".")[0]
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] == package and frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+    return depth
 
 
 def _compile(scope: str, written: ScopeRules) -> CompiledScope:

@@ -18,7 +18,9 @@ RULE_MOUNT: Final = -4
 RULE_DEVICE: Final = -5
 RULE_UNSUPPORTED: Final = -6
 RULE_WIDENING: Final = -7
-RULE_HOST_SERVICE: Final = -8
+RULE_LOCAL_ADDRESS: Final = -8
+RULE_UNRESOLVED: Final = -9
+RULE_HOST_SERVICE: Final = -10
 
 RULE_NAMES: Final = MappingProxyType(
     {
@@ -29,6 +31,8 @@ RULE_NAMES: Final = MappingProxyType(
         RULE_DEVICE: "device",
         RULE_UNSUPPORTED: "unsupported",
         RULE_WIDENING: "widening",
+        RULE_LOCAL_ADDRESS: "local address",
+        RULE_UNRESOLVED: "unresolved",
         RULE_HOST_SERVICE: "host service",
     }
 )

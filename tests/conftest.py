@@ -56,7 +56,7 @@ def _descriptors() -> Counter[str]:
 def _children() -> frozenset[int]:
     pids: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
-        with suppress(FileNotFoundError):  # a thread that has just ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
             pids.update(int(pid) for pid in (task / "children").read_text().split())
     return frozenset(pids)
 

@@ -8,7 +8,18 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.report import SuiteResult
-from benchmarks.suites import allowed_calls, bindings, evaluation, filter_cost, memory, notified_calls, startup, workloads
+from benchmarks.suites import (
+    allowed_calls,
+    bindings,
+    evaluation,
+    filter_cost,
+    memory,
+    network,
+    notified_calls,
+    programs,
+    startup,
+    workloads,
+)
 
 Suite = Callable[[Bench], SuiteResult]
 
@@ -17,8 +28,10 @@ SUITES: Final[Mapping[str, Suite]] = MappingProxyType(
         "startup": startup.measure,
         "memory": memory.measure,
         "notified": notified_calls.measure,
+        "exec": programs.measure,
         "filter": filter_cost.measure,
         "allowed": allowed_calls.measure,
+        "network": network.measure,
         "evaluation": evaluation.measure,
         "workloads": workloads.measure,
         "bindings": bindings.measure,

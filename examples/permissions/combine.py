@@ -5,9 +5,10 @@ from __future__ import annotations
 from callgate import agentos, setup
 from callgate.scopes import Permissions
 from examples import report
+from examples.outside import fetch
 from examples.permissions.allow_one_binding import ALLOW_ONE_BINDING, add, send_mail
 from examples.permissions.fs_rules import DENY_VAULT
-from examples.permissions.server import ALLOW_ONE_HOST, CONNECT
+from examples.permissions.server import ALLOW_ONE_HOST
 
 PERMISSIONS: Permissions = {**DENY_VAULT, **ALLOW_ONE_HOST, **ALLOW_ONE_BINDING}
 
@@ -24,7 +25,7 @@ def main() -> None:
     try:
         report.run(vm, ["cat", "notes.txt"])
         report.run(vm, ["cat", "vault/key"])
-        report.run(vm, CONNECT, "python3: connect to 192.0.2.1:80")
+        report.run(vm, fetch("http://example.com"), "fetch http://example.com")
         report.call("vm.call('add', 2, 3)", lambda: vm.call("add", 2, 3))
         report.call("vm.call('send_mail', 'x@example.com')", lambda: vm.call("send_mail", "x@example.com"))
         print("\n  All that this VM refused (vm.denials):")

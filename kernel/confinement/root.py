@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from callgate.kernel.egress.listeners import RESOLVER_ADDRESS
 from callgate.kernel.protocol import BindFlag, SetupStep, StepKind
 
 #: Top-level names that are links into /usr on a merged host and directories of their own on others.
@@ -158,7 +159,8 @@ def _accounts(user: User, hostname: str) -> Iterator[SetupStep]:
         "group": group,
         "hosts": [f"127.0.0.1 localhost {hostname}", "::1 localhost ip6-localhost ip6-loopback"],
         "hostname": [hostname],
-        "resolv.conf": ["nameserver 127.0.0.1"],
+        # Whatever the answer, it comes within the deadline of the host's look-ups and would be the same again.
+        "resolv.conf": [f"nameserver {RESOLVER_ADDRESS}", "options timeout:5 attempts:1"],
         "nsswitch.conf": [
             *(f"{base}: files" for base in ("passwd", "group", "shadow", "services", "protocols", "ethers", "rpc")),
             "hosts: files dns",

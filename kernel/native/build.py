@@ -20,7 +20,7 @@ SYSCALL_TABLE: Final = HERE / "syscall_table.h"
 
 # The parts that Python may call: everything that NAME.h declares is in the module, so that tests can hold the C code
 # against the Python evaluator.
-MODULE_PARTS: Final = ("bytes", "glob", "policy", "resolve")
+MODULE_PARTS: Final = ("bytes", "glob", "policy", "resolve", "local_address")
 
 # -Wall and -Wextra always; -Werror only where CALLGATE_WERROR is set (lint and CI), so that a newer compiler with a new
 # warning still builds the package for its user.

@@ -43,9 +43,11 @@ void net_socket(struct cg_call *);
 void net_connect(struct cg_call *);
 void net_bind(struct cg_call *);
 void net_listen(struct cg_call *);
+void net_setsockopt(struct cg_call *);
+void net_interface(struct cg_call *);
+/* calls_send.c */
 void net_sendto(struct cg_call *);
 void net_sendmsg(struct cg_call *);
-void net_setsockopt(struct cg_call *);
 /* calls_memory.c */
 void memory_file(struct cg_call *);
 /* calls_signal.c */

@@ -206,6 +206,7 @@ void exec_program(struct cg_call *call) {
     struct cg_env_rules environment;
     struct exec exec; /* not cleared as a whole: the rest of `arguments` is not looked at */
     exec.environment = &environment;
+    cg_await_handed_over(call); /* what the caller wrote is not busy because of us */
     if (cg_take_exec(call->vm, call->tid)) {
         cg_answer_continue(call, "the operator's own program: the caller is our code, its memory is not shared with any guest");
         return;
@@ -221,6 +222,10 @@ void exec_program(struct cg_call *call) {
         fs_target_release(&target);
     } else if (flags & AT_EXECVE_CHECK) cg_answer_continue(call, "it executes nothing, which a register says, and every name may be executed");
     if (call->answered) return;
+    if (!exec.image.judged && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_ENV, 0) == 1 && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_ENV, 1) == 1) {
+        cg_answer_continue(call, "no policy has a say in what is executed here");
+        return;
+    }
     if (cg_env_read_rules(call, &environment) == 0 && cg_env_judge(call, call->args[at ? 3 : 2], &environment) == 0) run_judged(call, &exec);
     cg_env_release(&environment);
 }

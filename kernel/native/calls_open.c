@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "calls.h"
@@ -17,6 +18,7 @@
 #define OPENAT_FLAGS (O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_SYNC | O_DSYNC | O_ASYNC | O_DIRECT | \
                       O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH | TMPFILE | 0100000 /* O_LARGEFILE */)
 #define AT_ONCE_FLAGS (O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | 0100000)
+#define PTS_MAJOR 136 /* of the terminals of a devpts */
 #define PATH_FLAGS (O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC)
 
 /* Every operation that the open implies, on what it would really touch. */
@@ -46,8 +48,25 @@ static void open_path_only(struct cg_call *call, const struct cg_fs_target *targ
     else cg_answer_fd(call, fd, cloexec);
 }
 
+/* /dev/tty is the terminal of whoever opens it, and we have none: the caller's is opened by its own name. */
+static int open_terminal_of_caller(struct cg_call *call, int flags) {
+    char path[32], text[1024];
+    unsigned number = 0; /* major in bits 8 to 19, minor in the others: proc_pid_stat(5) */
+    snprintf(path, sizeof path, "%d/stat", call->tid);
+    const int fd = openat(call->vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *after_name = strrchr(text, ')');
+    if (!after_name || sscanf(after_name, ") %*c %*d %*d %*d %u", &number) != 1 || (number >> 8 & 0xfff) != PTS_MAJOR) { errno = ENXIO; return -1; }
+    snprintf(path, sizeof path, "/dev/pts/%u", (number & 0xff) | (number >> 12 & ~0xffu));
+    return cg_open_plain(&call->vm->root, path, flags);
+}
+
 /* Opens by the pinned object, as the guest asked; what may block delays only its caller. */
 static int reopen(struct cg_call *call, int object, int flags, mode_t mode, mode_t type) {
+    struct stat st;
+    if (S_ISCHR(type) && fstat(object, &st) == 0 && st.st_rdev == makedev(5, 0)) return open_terminal_of_caller(call, flags);
     const bool may_block = !S_ISREG(type) && !S_ISDIR(type);
     if (may_block) cg_block_begin(call);
     int fd = fs_reopen(call, object, flags, mode);
@@ -70,7 +89,7 @@ static bool open_at_once(struct cg_call *call, const struct cg_fs_target *target
     if (fd < 0) return false;
     if (fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) {
         if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, 0);
-        cg_answer_read_only_fd(call, fd, cloexec);
+        cg_answer_file(call, fd, cloexec);
         return true;
     }
     /* A fifo: whoever waits to open it for reading counts as its reader already, so holding it meanwhile changes nothing. */
@@ -127,9 +146,8 @@ static void do_open(struct cg_call *call, const struct cg_fs_target *target, uin
         }
         const int error = errno;
         cg_path_release(&path); /* before the answer: the caller may remove it next, and then it must be gone */
-        const bool reads_only = !creates && (flags & (O_ACCMODE | O_TRUNC)) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
         if (fd < 0) cg_answer_error(call, error);
-        else if (reads_only) cg_answer_read_only_fd(call, fd, cloexec);
+        else if (creates || S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) cg_answer_file(call, fd, cloexec);
         else cg_answer_fd(call, fd, cloexec);
         break;
     }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "fs_target.h"
+#include "network.h"
 #include "supervisor.h"
 
 #define DESCRIPTORS_MAX 6 /* five are used; control data is padded to an even number, and the kernel fills the room */
@@ -157,6 +158,14 @@ static void do_stats(struct cg_vm *vm, uint32_t request) {
     cg_reply(vm, request, 0, 0, data, cg_writer_size(&out), -1, NULL);
 }
 
+static void do_socket(struct cg_vm *vm, uint32_t request, struct cg_reader *in) {
+    const uint32_t domain = cg_read_u32(in), type = cg_read_u32(in);
+    const bool known = cg_reader_done(in) && (domain == AF_INET || domain == AF_INET6) && (type == SOCK_STREAM || type == SOCK_DGRAM);
+    const int fd = known ? cg_socket_inside(vm, (int)domain, (int)type) : -EINVAL;
+    cg_reply(vm, request, fd < 0 ? -fd : 0, 0, NULL, 0, fd, NULL);
+    if (fd >= 0) close(fd);
+}
+
 int cg_control_receive(struct cg_vm *vm) {
     static uint8_t buffer[CG_MESSAGE_MAX];
     union { struct cmsghdr header; char space[CMSG_SPACE(sizeof(int) * DESCRIPTORS_MAX)]; } control;
@@ -179,15 +188,23 @@ int cg_control_receive(struct cg_vm *vm) {
         do_run(vm, request, &in, fds, count);
         return 0;
     }
+    if (type == CG_MSG_CPU_CLOCK && count == 1 && cg_reader_done(&in) && vm->watch.cpu_clock < 0) {
+        vm->watch.cpu_clock = fds[0];
+        cg_reply(vm, request, 0, 0, NULL, 0, -1, NULL);
+        return 0;
+    }
     for (int i = 0; i < count; i++) close(fds[i]);
     switch (in.failed || message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) ? 0 : type) {
     case CG_MSG_SIGNAL: {
-        const uint32_t run = cg_read_u32(&in), signal = cg_read_u32(&in), tree = cg_read_u32(&in);
-        cg_reply(vm, request, cg_reader_done(&in) ? cg_run_signal(vm, run, (int)signal, tree) : EINVAL, 0, NULL, 0, -1, NULL);
+        const uint32_t run = cg_read_u32(&in), signal = cg_read_u32(&in), whom = cg_read_u32(&in);
+        cg_reply(vm, request, cg_reader_done(&in) ? cg_run_signal(vm, run, (int)signal, whom) : EINVAL, 0, NULL, 0, -1, NULL);
         break;
     }
     case CG_MSG_FS: do_fs(vm, request, &in); break;
     case CG_MSG_STATS: do_stats(vm, request); break;
+    case CG_MSG_NAME: cg_reply(vm, request, cg_name_learn(vm, &in), 0, NULL, 0, -1, NULL); break;
+    case CG_MSG_LOOKUP_DENIED: cg_reply(vm, request, cg_lookup_denied(vm, &in), 0, NULL, 0, -1, NULL); break;
+    case CG_MSG_SOCKET: do_socket(vm, request, &in); break;
     default: cg_reply(vm, request, EINVAL, 0, NULL, 0, -1, NULL);
     }
     return 0;

@@ -153,14 +153,18 @@ _Noreturn void cg_init_main(struct cg_vm *vm, int socket) {
     sigaddset(&chld, SIGCHLD);
     sigprocmask(SIG_BLOCK, &chld, NULL);
     int ended = signalfd(-1, &chld, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (ended < 0) _exit(1);
+    if (ended < 0 || fcntl(socket, F_SETFL, O_NONBLOCK) != 0) _exit(1);
     struct pollfd on[2] = {{.fd = socket, .events = POLLIN}, {.fd = ended, .events = POLLIN}};
     for (;;) {
         if (poll(on, 2, -1) < 0 && errno != EINTR) _exit(1);
         if (on[1].revents) {
             struct signalfd_siginfo info;
             while (read(ended, &info, sizeof info) == sizeof info) {}
-            while (waitpid(-1, NULL, WNOHANG) > 0) {}
+            int status;
+            bool stopped = false;
+            while (waitpid(-1, &status, WNOHANG | WUNTRACED) > 0) stopped |= WIFSTOPPED(status);
+            /* A leader that a guest stopped: signals are not for us to send. A socket that is full holds this message already. */
+            if (stopped && write(socket, "s", 1) < 0 && errno != EAGAIN) _exit(1);
         }
         if (on[0].revents && !receive_start(vm, socket)) _exit(0); /* pid 1 ends: the kernel kills the rest of the VM */
     }

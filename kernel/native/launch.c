@@ -127,6 +127,14 @@ int cg_launch_read(struct cg_vm *vm, struct cg_failure *why) {
     if (in.failed || count > CG_LISTENERS_MAX) return cg_fail(why, "launch blob", EINVAL, "listener count");
     for (launch->listener_count = 0; launch->listener_count < count; launch->listener_count++)
         if (read_listener(&in, &launch->listeners[launch->listener_count]) != 0) return cg_fail(why, "launch blob", EINVAL, "listener");
+    launch->host_port_count = cg_read_count(&in, 4);
+    launch->host_ports = calloc(launch->host_port_count + 1, sizeof *launch->host_ports);
+    if (!launch->host_ports) return cg_fail(why, "launch blob", ENOMEM, NULL);
+    for (uint32_t i = 0; i < launch->host_port_count; i++) {
+        const uint32_t port = cg_read_u32(&in);
+        if (port == 0 || port > UINT16_MAX) return cg_fail(why, "launch blob", EINVAL, "host port");
+        launch->host_ports[i] = (uint16_t)port;
+    }
     launch->filter = cg_read_bytes(&in, &length);
     launch->filter_length = length;
     const uint8_t *policy = cg_read_bytes(&in, &n);
@@ -154,7 +162,18 @@ int cg_launch_become(struct cg_vm *vm, struct cg_failure *why) {
 }
 
 /* What init tells while it sets up, over its socket. */
-struct report { int ok, root, listener, listeners[CG_LISTENERS_MAX]; struct cg_failure why; };
+struct report { int ok, root, listener, listeners[CG_LISTENERS_MAX], user_namespace, network_namespace; uint64_t network; struct cg_failure why; };
+
+#ifndef SO_NETNS_COOKIE
+#define SO_NETNS_COOKIE 71 /* Linux 5.14 */
+#endif
+
+static int network_cookie(uint64_t *to) {
+    socklen_t size = sizeof *to;
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0), result = fd < 0 ? -1 : getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, to, &size);
+    if (fd >= 0) close(fd);
+    return result;
+}
 
 _Noreturn static void init_start(struct cg_vm *vm, int socket) {
     struct report report = {0};
@@ -162,6 +181,11 @@ _Noreturn static void init_start(struct cg_vm *vm, int socket) {
     for (size_t i = 0; i < vm->launch.listener_count; i++) report.listeners[i] = vm->launch.listeners[i].fd;
     report.root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (report.root < 0) { cg_fail(&report.why, "root", errno, "open"); goto failed; }
+    /* From outside they could not be opened: this process is not dumpable. */
+    report.user_namespace = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
+    report.network_namespace = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+    if (report.user_namespace < 0 || report.network_namespace < 0) { cg_fail(&report.why, "namespaces", errno, "/proc/self/ns"); goto failed; }
+    if (network_cookie(&report.network) != 0) { cg_fail(&report.why, "network namespace", errno, "SO_NETNS_COOKIE"); goto failed; }
     struct { unsigned short length; const void *filter; } program = {(unsigned short)(vm->launch.filter_length / 8), vm->launch.filter};
     /* 1 = SECCOMP_SET_MODE_FILTER; flags 8 = NEW_LISTENER, 32 = WAIT_KILLABLE_RECV: a caller whose call was received waits for the answer whatever
      * signals it gets, so that what the supervisor did is never done twice (seccomp_unotify(2)). */
@@ -207,6 +231,8 @@ int cg_launch_start_init(struct cg_vm *vm, struct cg_failure *why) {
     if (!report.ok) { *why = report.why; return -1; }
     vm->root.top = report.root;
     vm->listener = report.listener;
+    vm->network = report.network;
+    vm->user_namespace = report.user_namespace, vm->network_namespace = report.network_namespace;
     for (size_t i = 0; i < vm->launch.listener_count; i++) vm->launch.listeners[i].fd = report.listeners[i];
     char go = 1;
     if (write(pair[0], &go, 1) != 1) return cg_fail(why, "init", errno, "no go-ahead");

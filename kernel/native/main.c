@@ -52,6 +52,7 @@ static int prepare(struct cg_vm *vm, struct cg_failure *why) {
     }
     umask(CG_FIRST_UMASK);
     if (cg_launch_read(vm, why) != 0) return -1;
+    cg_watch_prepare(vm);
     vm->host_pidfd = (int)syscall(SYS_pidfd_open, vm->launch.host_pid, 0);
     if (vm->host_pidfd < 0) return cg_fail(why, "host process", errno, "pidfd_open");
     if (cg_launch_become(vm, why) != 0 || cg_launch_start_init(vm, why) != 0) return -1;
@@ -60,7 +61,8 @@ static int prepare(struct cg_vm *vm, struct cg_failure *why) {
     vm->root.host_proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
     vm->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (vm->root.own_fds < 0 || vm->root.host_proc < 0 || vm->wake < 0) return cg_fail(why, "descriptors", errno, "/proc of the host");
-    if (pthread_mutex_init(&vm->runs_lock, NULL) != 0 || pthread_rwlock_init(&vm->names, NULL) != 0 || cg_notify_start(vm) != 0) return cg_fail(why, "threads", errno, NULL);
+    if (pthread_mutex_init(&vm->runs_lock, NULL) != 0 || pthread_rwlock_init(&vm->names, NULL) != 0 ||
+        pthread_rwlock_init(&vm->name_table.lock, NULL) != 0 || pthread_mutex_init(&vm->lookups_lock, NULL) != 0 || cg_notify_start(vm) != 0) return cg_fail(why, "threads", errno, NULL);
     return 0;
 }
 
@@ -92,7 +94,7 @@ static void ready(struct cg_vm *vm) {
 
 /* Until the host or init is gone. */
 static void serve(struct cg_vm *vm) {
-    enum { CONTROL, HOST, INIT, WAKE, DETACHED, FIXED };
+    enum { CONTROL, HOST, INIT, WAKE, INIT_SAYS, FIXED };
     static struct pollfd on[FIXED + CG_RUNS_MAX];
     static struct cg_run *of[CG_RUNS_MAX];
     bool sweeping = false, detached = false;
@@ -101,21 +103,24 @@ static void serve(struct cg_vm *vm) {
         on[HOST] = (struct pollfd){.fd = vm->host_pidfd, .events = POLLIN};
         on[INIT] = (struct pollfd){.fd = vm->init_pidfd, .events = POLLIN};
         on[WAKE] = (struct pollfd){.fd = vm->wake, .events = POLLIN};
-        on[DETACHED] = (struct pollfd){.fd = detached ? -1 : vm->init_socket, .events = POLLIN};
+        on[INIT_SAYS] = (struct pollfd){.fd = vm->init_socket, .events = POLLIN};
         nfds_t n = FIXED;
         for (size_t i = 0; i < CG_RUNS_MAX; i++)
             if (vm->runs[i].used && vm->runs[i].leader_socket >= 0) {
                 of[n - FIXED] = &vm->runs[i];
                 on[n++] = (struct pollfd){.fd = vm->runs[i].leader_socket, .events = POLLIN};
             }
-        const int wait = sweeping ? SWEEP_MS : atomic_load(&vm->blocked_workers) > 0 ? TICK_MS : -1;
+        int wait = sweeping ? SWEEP_MS : atomic_load(&vm->blocked_workers) > 0 ? TICK_MS : -1;
+        const int look = cg_watch_wait(vm);
+        if (look >= 0 && (wait < 0 || look < wait)) wait = look;
         if (poll(on, n, wait) < 0 && errno != EINTR) return;
         for (nfds_t i = FIXED; i < n; i++)
             if (on[i].revents) cg_run_leader_event(vm, of[i - FIXED]);
-        if (on[DETACHED].revents) { /* init has a descriptor table of its own now: let go of what was its */
+        if (on[INIT_SAYS].revents) {
             char byte;
             if (read(vm->init_socket, &byte, 1) < 0) return;
-            close(CG_INIT_SOCKET);
+            if (!detached) close(CG_INIT_SOCKET); /* init has a descriptor table of its own now: let go of what was its */
+            else cg_runs_continue_leaders(vm);
             detached = true;
         }
         if (on[WAKE].revents) {
@@ -125,6 +130,7 @@ static void serve(struct cg_vm *vm) {
         if (atomic_load(&vm->blocked_workers) > 0) cg_notify_tick(vm);
         if (on[HOST].revents || on[INIT].revents) return;
         if (on[CONTROL].revents && cg_control_receive(vm) != 0) return;
+        cg_watch_look(vm);
         sweeping = cg_runs_sweep(vm); /* last: what the host just asked to be killed is begun now */
     }
 }
@@ -133,7 +139,7 @@ int main(void) {
     static struct cg_vm vm;
     struct cg_failure why = {{0}, 0, {0}};
     vm.control = CG_FD_CONTROL;
-    vm.listener = vm.init_socket = vm.init_pidfd = vm.host_pidfd = -1;
+    vm.listener = vm.init_socket = vm.init_pidfd = vm.host_pidfd = vm.watch.cpu_clock = -1;
     for (size_t i = 0; i < CG_RUNS_MAX; i++) vm.runs[i].events = vm.runs[i].leader_socket = -1;
     if (prepare(&vm, &why) != 0) {
         launch_failed(&why);

@@ -86,7 +86,10 @@ int cg_pin_descriptor(struct cg_call *call, int number) {
 
 int cg_pin_cwd(struct cg_call *call) { return open_proc(call, "cwd", O_PATH | O_DIRECTORY); }
 
-int cg_take_descriptor(struct cg_call *call, int number) {
+/* The calling thread, kept from one call of it to the next: it is this thread and no later one of its number. */
+static int pin_caller(struct cg_call *call) {
+    if (call->pinned_tid == call->tid) return 0;
+    cg_unpin_caller(call);
     /* The calling thread's own table: the first thread may have ended before it. */
     struct cg_caller caller;
     int error, pidfd = (int)syscall(SYS_pidfd_open, call->tid, PIDFD_THREAD);
@@ -95,10 +98,24 @@ int cg_take_descriptor(struct cg_call *call, int number) {
         pidfd = (int)syscall(SYS_pidfd_open, caller.tgid, 0);
     }
     if (pidfd < 0) return -errno;
-    int fd = cg_still_waiting(call) ? (int)syscall(SYS_pidfd_getfd, pidfd, number, 0) : (errno = ESRCH, -1);
-    error = errno;
-    close(pidfd);
-    return fd < 0 ? -error : fd;
+    call->pinned_tid = call->tid, call->pinned = pidfd;
+    return 0;
+}
+
+void cg_unpin_caller(struct cg_call *call) {
+    if (call->pinned_tid) close(call->pinned);
+    call->pinned_tid = 0;
+}
+
+int cg_take_descriptor(struct cg_call *call, int number) {
+    for (bool again = call->pinned_tid == call->tid;; again = false) {
+        int error = pin_caller(call);
+        if (error) return error;
+        int fd = cg_still_waiting(call) ? (int)syscall(SYS_pidfd_getfd, call->pinned, number, 0) : (errno = ESRCH, -1);
+        if (fd >= 0) return fd;
+        if (errno != ESRCH || !again) return -errno;
+        cg_unpin_caller(call); /* an earlier thread of this number */
+    }
 }
 
 /* The last number of a line such as "NSpid:\t21208\t2": the innermost namespace's. */

@@ -66,7 +66,7 @@ static void respond(struct cg_call *call, int64_t value, int error, uint32_t fla
 }
 
 void cg_answer_error(struct cg_call *call, int error) {
-    if (call->answered) return;
+    if (call->answered || call->tentative) return;
     if (call->tid == 0) { call->answered = true, call->error = error; return; }
     respond(call, 0, -error, 0);
 }
@@ -87,8 +87,8 @@ void cg_answer_continue(struct cg_call *call, const char *reason) {
 void cg_answer_fd(struct cg_call *call, int fd, bool close_on_exec) {
     if (call->tid == 0 && !call->answered) { call->answered = true, call->fd = fd; return; }
     if (call->answered) { close(fd); return; }
-    /* Two steps, with ours closed between them. In one (ADDFD with SEND) the caller could run on while we still hold the open file: an exec of what it wrote would
-     * find it busy, a fifo would seem to have a reader. Nothing can come between the two but the caller's death: it waits killable only. */
+    /* Two steps, with ours closed between them. In one (ADDFD with SEND) the caller could run on while we still hold the open file, and a fifo would seem to have
+     * one more end. Nothing can come between the two but the caller's death: it waits killable only. */
     struct seccomp_notif_addfd add = {.id = call->id, .srcfd = (uint32_t)fd, .newfd_flags = close_on_exec ? O_CLOEXEC : 0};
     const int theirs = ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add), error = errno;
     close(fd);
@@ -96,9 +96,10 @@ void cg_answer_fd(struct cg_call *call, int fd, bool close_on_exec) {
     else cg_answer_error(call, error == EBADF || error == EINVAL ? EACCES : error); /* EMFILE: the guest's own limit */
 }
 
-void cg_answer_read_only_fd(struct cg_call *call, int fd, bool close_on_exec) {
+void cg_answer_file(struct cg_call *call, int fd, bool close_on_exec) {
     if (call->tid == 0 || call->answered) { cg_answer_fd(call, fd, close_on_exec); return; }
-    /* One step, which saves waking the caller twice. Only a lock can tell that we hold the file a moment longer: see cg_await_handed_over. */
+    /* One step, which saves waking the caller twice. Only a lock of the open file and an exec of what was written can tell that we hold it a moment longer: they wait,
+     * see cg_await_handed_over. */
     struct seccomp_notif_addfd add = {
         .id = call->id, .flags = SECCOMP_ADDFD_FLAG_SEND, .srcfd = (uint32_t)fd, .newfd_flags = close_on_exec ? O_CLOEXEC : 0};
     pthread_rwlock_rdlock(&call->vm->handing_over);
@@ -277,7 +278,7 @@ static void *work(void *context) {
         call->tid = (pid_t)worker->received->pid;
         call->nr = data->nr;
         memcpy(call->args, data->args, sizeof call->args);
-        call->answered = call->unchecked = false;
+        call->answered = call->unchecked = call->tentative = false;
         call->denial = NULL;
         atomic_fetch_add(&vm->notified, 1);
         handler function = call->tid > 0 && call->nr >= 0 && call->nr <= CG_SYSCALL_MAX ? handlers[call->nr] : NULL;
@@ -285,6 +286,7 @@ static void *work(void *context) {
         if (!call->answered) cg_answer_error(call, EACCES); /* no handler, or one that did not decide: a denial */
         if (!worker->receiver) atomic_fetch_add(&vm->waiting_workers, 1);
     }
+    cg_unpin_caller(call);
     free(call);
     release(worker);
     return NULL;

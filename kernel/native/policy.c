@@ -13,7 +13,7 @@ struct rule {
     int allow;
     uint32_t operations;
     int32_t id;
-    uint32_t glob_count;
+    uint32_t glob_count, naming; /* naming: of the first so many, each names an address */
     struct cg_glob **globs;
 };
 
@@ -63,14 +63,15 @@ static int load_rule(struct cg_reader *reader, unsigned scope, struct rule *rule
         if (error != 0)
             return error == -EINVAL ? -EBADMSG : error;
     }
-    return 0;
+    rule->naming = cg_read_u32(reader);
+    return reader->failed || rule->naming > count ? -EBADMSG : 0;
 }
 
 static int load_scope(struct cg_reader *reader, unsigned number, struct scope *scope) {
     scope->default_allow = read_boolean(reader);
     scope->default_rule = cg_read_i32(reader);
     scope->fold_case = read_boolean(reader);
-    uint32_t count = cg_read_count(reader, 16);
+    uint32_t count = cg_read_count(reader, 20);
     if (reader->failed || (scope->default_rule != CG_RULE_DEFAULT && scope->default_rule != CG_RULE_MODE))
         return -EBADMSG;
     scope->rules = calloc(count > 0 ? count : 1, sizeof *scope->rules);
@@ -146,10 +147,10 @@ void cg_policy_free(struct cg_policy *policy) {
     free(policy);
 }
 
-static int rule_matches(const struct rule *rule, unsigned operation, const char *subject, size_t n) {
+static int some_glob_matches(const struct rule *rule, uint32_t count, unsigned operation, const char *subject, size_t n) {
     if (!(rule->operations >> operation & 1))
         return 0;
-    for (uint32_t i = 0; i < rule->glob_count; i++)
+    for (uint32_t i = 0; i < count; i++)
         if (cg_glob_match(rule->globs[i], subject, n))
             return 1;
     return 0;
@@ -189,9 +190,17 @@ int cg_policy_decide(const struct cg_policy *policy, unsigned scope_number, unsi
         subject = folded;
     }
     for (uint32_t i = scope->rule_count; i-- > 0;)
-        if (rule_matches(&scope->rules[i], operation, subject, n))
+        if (some_glob_matches(&scope->rules[i], scope->rules[i].glob_count, operation, subject, n))
             return answer(scope->rules[i].allow, scope->rules[i].id, rule);
     return answer(scope->default_allow, scope->default_rule, rule);
+}
+
+int cg_policy_names_address(const struct cg_policy *policy, unsigned operation, const char *subject, size_t n, int32_t *rule) {
+    const struct scope *scope = &policy->scopes[CG_SCOPE_NETWORK];
+    for (uint32_t i = scope->rule_count; i-- > 0;)
+        if (some_glob_matches(&scope->rules[i], scope->rules[i].naming, operation, subject, n))
+            return answer(scope->rules[i].allow, scope->rules[i].id, rule);
+    return -1;
 }
 
 int cg_policy_constant(const struct cg_policy *policy, unsigned scope_number, unsigned operation) {

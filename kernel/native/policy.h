@@ -20,6 +20,9 @@ void cg_policy_free(struct cg_policy *policy);
 int cg_policy_decide(const struct cg_policy *policy, unsigned scope, unsigned operation, const char *subject,
                      size_t n, int32_t *rule);
 
+/* What the rules that name an address say of "tcp://address:port" (canonical): 1 allow, 0 deny, -1 none of them is about it. */
+int cg_policy_names_address(const struct cg_policy *policy, unsigned operation, const char *subject, size_t n, int32_t *rule);
+
 /* 1: allowed whatever the subject, 0: denied whatever the subject, -1: depends on the subject (or may: conservative). */
 int cg_policy_constant(const struct cg_policy *policy, unsigned scope, unsigned operation);
 /* The same for the subjects that begin with `prefix`. */

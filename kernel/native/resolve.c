@@ -44,29 +44,43 @@ static int is_root(const struct cg_root *root, int fd) {
     return fstat(fd, &mine) == 0 && fstat(root->top, &top) == 0 && mine.st_dev == top.st_dev && mine.st_ino == top.st_ino;
 }
 
-int cg_descriptor_text(const struct cg_root *root, int fd, char *to, size_t size, size_t *length) {
+/* What the kernel calls a descriptor's file; -1: nothing that fits. */
+static ssize_t read_text(const struct cg_root *root, int fd, char *to, size_t size) {
     char number[16];
     snprintf(number, sizeof number, "%d", fd);
     ssize_t n = readlinkat(root->own_fds, number, to, size - 1);
-    if (n <= 0 || (size_t)n >= size - 1) goto none;
+    if (n <= 0 || (size_t)n >= size - 1) return -1;
+    to[n] = '\0';
+    return n;
+}
+
+static int leads_to(const struct cg_root *root, const char *path, int fd) {
+    struct stat mine, named;
+    const int again = open_at(root->top, path, O_PATH | O_NOFOLLOW, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+    const int same = again >= 0 && fstat(fd, &mine) == 0 && fstat(again, &named) == 0 && mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
+    if (again >= 0) close(again);
+    return same;
+}
+
+int cg_descriptor_text(const struct cg_root *root, int fd, char *to, size_t size, size_t *length) {
     static const char deleted[] = " (deleted)";
     const size_t tail = sizeof deleted - 1;
-    if (to[0] == '/' && (size_t)n > tail && memcmp(to + n - tail, deleted, tail) == 0) {
-        /* A live file may really be called so; then the name leads to it. Otherwise this name was removed, even if the file has another. */
-        to[n] = '\0';
-        struct stat mine, named;
-        int again = open_at(root->top, to, O_PATH | O_NOFOLLOW, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
-        const int alive = again >= 0 && fstat(fd, &mine) == 0 && fstat(again, &named) == 0 && mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
-        if (again >= 0) close(again);
-        if (!alive) n -= (ssize_t)tail;
+    char once_more[PATH_MAX + NAME_MAX + 2];
+    ssize_t n = read_text(root, fd, to, size);
+    *length = 0;
+    /* A live file may really be called so; then the name leads to it. Otherwise this name was removed, even if the file has another: unless it was removed just
+     * now, which the kernel's text tells by another suffix. */
+    while (n > (ssize_t)tail && to[0] == '/' && memcmp(to + n - tail, deleted, tail) == 0 && !leads_to(root, to, fd)) {
+        const ssize_t again = read_text(root, fd, once_more, sizeof once_more);
+        const int settled = again == n && memcmp(to, once_more, (size_t)n) == 0;
+        if (settled) to[n -= (ssize_t)tail] = '\0';
+        else if (again < 0 || (size_t)again >= size) n = -1;
+        else memcpy(to, once_more, (size_t)(n = again) + 1);
+        if (settled) break;
     }
-    to[n] = '\0';
-    *length = (size_t)n;
-    if (n == 1 && to[0] == '/' && !is_root(root, fd)) n = 0;
-    else if (to[0] == '/') return 0;
-none:
-    if (n <= 0) n = 0, to[0] = '\0';
-    *length = (size_t)n;
+    if (n > 0) *length = (size_t)n;
+    if (n > 0 && to[0] == '/' && (n > 1 || is_root(root, fd))) return 0;
+    if (n <= 0 || to[0] == '/') *length = 0, to[0] = '\0';
     return -1;
 }
 

@@ -9,6 +9,7 @@
 #include <linux/mount.h>
 #include <linux/openat2.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -217,12 +218,22 @@ static int do_step(int root, struct parent *cache, const struct cg_step *step) {
     return result;
 }
 
+/* The loopback, and on it an address that is none: with a loopback's alone, programs that look up names for the families they have (AI_ADDRCONFIG,
+ * getaddrinfo(3)) find that they have no IPv4. 192.0.0.8 is there for this (RFC 7600); it leads nowhere. */
 static int loopback_up(void) {
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
     struct ifreq request = {.ifr_flags = IFF_UP | IFF_RUNNING};
+    struct sockaddr_in *address = (struct sockaddr_in *)&request.ifr_addr;
     strcpy(request.ifr_name, "lo");
     int result = ioctl(fd, SIOCSIFFLAGS, &request);
+    strcpy(request.ifr_name, "lo:1");
+    memset(&request.ifr_addr, 0, sizeof request.ifr_addr);
+    address->sin_family = AF_INET;
+    address->sin_addr.s_addr = htonl(0xc0000008u);
+    if (result == 0) result = ioctl(fd, SIOCSIFADDR, &request);
+    address->sin_addr.s_addr = htonl(0xffffffffu);
+    if (result == 0) result = ioctl(fd, SIOCSIFNETMASK, &request);
     close(fd);
     return result;
 }

@@ -21,6 +21,9 @@
 #include "init.h"
 #include "supervisor.h"
 
+#ifndef PIDFD_SIGNAL_PROCESS_GROUP
+#define PIDFD_SIGNAL_PROCESS_GROUP 4u /* <linux/pidfd.h> of 6.9 */
+#endif
 #define DEATH_MS 100 /* far more than a process needs to end */
 
 static uint64_t microseconds(struct timeval time) { return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec; }
@@ -36,8 +39,9 @@ static bool send_exited(struct cg_vm *vm, const struct cg_run *run) {
     cg_write_u64(&out, microseconds(run->usage.ru_utime));
     cg_write_u64(&out, microseconds(run->usage.ru_stime));
     cg_write_u64(&out, (uint64_t)run->usage.ru_maxrss);
-    cg_write_u64(&out, atomic_load(&vm->notified));
+    cg_write_u64(&out, atomic_load(&vm->notified) - run->notified_before);
     cg_write_u64(&out, run->dropped_denials);
+    cg_write_u32(&out, run->exceeded);
     return send(run->events, buffer, cg_writer_size(&out), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
 }
 
@@ -199,6 +203,8 @@ int cg_run_start(struct cg_vm *vm, uint32_t request, struct cg_reader *payload, 
     run->used = true;
     run->number = ++vm->next_run;
     run->events = fds[3];
+    run->began_ms = cg_watch_now();
+    run->notified_before = atomic_load(&vm->notified);
     pthread_mutex_unlock(&vm->runs_lock);
     cg_reply(vm, request, 0, run->number, NULL, 0, -1, NULL);
 
@@ -251,6 +257,8 @@ static void wait_for_death(pid_t pid) {
     close(pidfd);
 }
 
+static void send_early(struct cg_vm *vm, struct cg_run *run);
+
 void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
     struct cg_leader_event said;
     struct iovec part = {&said, sizeof said};
@@ -273,6 +281,7 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
             run->inner_first = said.pid;
             pthread_mutex_unlock(&vm->runs_lock);
             send_started(run, said.pid);
+            send_early(vm, run);
             break;
         case CG_LEADER_FIRST:
             pthread_mutex_lock(&vm->runs_lock);
@@ -395,8 +404,19 @@ bool cg_runs_sweep(struct cg_vm *vm) {
     return left;
 }
 
+/* Signal the process group of `pid`, which is the first program and so leads one: by its pidfd where the kernel can (Linux 6.9). */
+static void signal_group(struct cg_vm *vm, pid_t parent, pid_t pid, int signal) {
+    struct cg_caller who;
+    const int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0) return;
+    if (cg_caller_of(vm, pid, &who) == 0 && who.ppid == parent && who.group == pid &&
+        syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, PIDFD_SIGNAL_PROCESS_GROUP) != 0 && errno == EINVAL)
+        kill(-pid, signal);
+    close(pidfd);
+}
+
 /* The first program is the leader's child with the number that the leader told. */
-static void signal_first(struct cg_vm *vm, const struct cg_run *run, int signal) {
+static void signal_first(struct cg_vm *vm, const struct cg_run *run, int signal, bool group) {
     char text[8192];
     struct cg_caller who;
     if (children_of(vm, run->leader, text, sizeof text) <= 0) return;
@@ -404,18 +424,43 @@ static void signal_first(struct cg_vm *vm, const struct cg_run *run, int signal)
         long pid = strtol(at, &end, 10);
         if (end == at) return;
         while (*end == ' ') end++;
-        if (cg_caller_of(vm, (pid_t)pid, &who) == 0 && who.inner_tgid == run->inner_first) signal_child(vm, run->leader, (pid_t)pid, signal);
+        if (cg_caller_of(vm, (pid_t)pid, &who) != 0 || who.inner_tgid != run->inner_first) continue;
+        if (group) signal_group(vm, run->leader, (pid_t)pid, signal);
+        else signal_child(vm, run->leader, (pid_t)pid, signal);
     }
 }
 
-int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, bool whole_tree) {
+static void send_early(struct cg_vm *vm, struct cg_run *run) {
+    for (int signal = 1; signal < NSIG; signal++) {
+        if (run->early_first >> (signal - 1) & 1) signal_first(vm, run, signal, false);
+        if (run->early_group >> (signal - 1) & 1) signal_first(vm, run, signal, true);
+    }
+}
+
+int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, uint32_t whom) {
     struct cg_run *run = cg_run_find(vm, number);
     if (!run) return ESRCH;
-    if (signal < 0 || signal >= NSIG) return EINVAL;
-    if (whole_tree) run->killing = true;
-    else if (run->leader && !run->ended) signal_first(vm, run, signal);
-    else return ESRCH;
+    if (signal < 0 || signal >= NSIG || whom > CG_SIGNAL_GROUP) return EINVAL;
+    if (whom == CG_SIGNAL_TREE) run->killing = true;
+    else if (run->ended || run->over) return ESRCH;
+    else if (run->leader) signal_first(vm, run, signal, whom == CG_SIGNAL_GROUP);
+    else if (signal > 0) *(whom == CG_SIGNAL_GROUP ? &run->early_group : &run->early_first) |= 1ull << (signal - 1);
     return 0;
+}
+
+void cg_runs_continue_leaders(struct cg_vm *vm) {
+    const size_t room = 1 << 16;
+    char *text = malloc(room);
+    if (text && children_of(vm, vm->init, text, room) > 0)
+        for (char *at = text, *end; *at; at = end) {
+            long pid = strtol(at, &end, 10);
+            if (end == at) break;
+            while (*end == ' ') end++;
+            bool held = false;
+            for (size_t i = 0; i < CG_RUNS_MAX && !held; i++) held = vm->runs[i].used && vm->runs[i].held && vm->runs[i].leader == pid;
+            if (!held) signal_child(vm, vm->init, (pid_t)pid, SIGCONT);
+        }
+    free(text);
 }
 
 /* ---- whose is a process ---- */

@@ -7,6 +7,9 @@
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
  *   trace.c     calls proved by ptrace             image.c    what a program file is
  *   env.c       the environment at an exec         members.c  the VM's processes, one by one
+ *   watch.c     limits in sum: time and memory of whole runs
+ *   egress.c    where an internet address leads  lookups.c  who asked the VM's resolver
+ *   network.h   with network_address.c, local_address.c, socket_moving.c: what the network handlers share
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
  * Lock order: names, handing_over, runs_lock. None is held across a call that can block on a guest.
@@ -56,6 +59,8 @@ struct cg_launch {
     size_t limit_count;
     struct cg_listener listeners[CG_LISTENERS_MAX];
     size_t listener_count;
+    uint16_t *host_ports;
+    uint32_t host_port_count;
     const uint8_t *filter;
     size_t filter_length;
     struct cg_policy *policy;
@@ -76,6 +81,12 @@ struct cg_run {
     atomic_int may_exec, may_setsid; /* 1: `first` is still ours, and makes this one call unjudged */
     int status;
     struct rusage usage;
+    uint64_t began_ms, cpu_ms; /* watch.c */
+    int64_t unseen_cpu_ms;     /* used in the VM while this run ran, by processes gone before they were looked at */
+    pid_t inner_leader;
+    uint32_t exceeded; /* bits as CG_EVENT_EXITED has them */
+    uint64_t early_first, early_group; /* signals (bit n - 1 = signal n) for a first program that is not known yet */
+    uint64_t notified_before;
     uint32_t sent_denials;
     uint64_t dropped_denials;
     char *fixed;         /* of its environment what no exec may change (env.c) */
@@ -84,6 +95,13 @@ struct cg_run {
 
 struct cg_worker;
 struct cg_denial;
+
+/* Which name an address stands for inside the VM, and what it leads to: egress.c. The lock is held for a look-up or a change only. */
+struct cg_name;
+/* Who last asked the VM's resolver from which port: lookups.c. */
+#define CG_LOOKUPS_MAX 256
+struct cg_lookup { int protocol; uint16_t port; pid_t tid; };
+struct cg_name_table { pthread_rwlock_t lock; struct cg_name **slots; size_t size, used; };
 
 struct cg_vm {
     struct cg_launch launch;
@@ -94,11 +112,19 @@ struct cg_vm {
     gid_t gid;
     uint32_t features;
     size_t notif_size, response_size;
+    int user_namespace, network_namespace; /* descriptors of the VM's */
+    uint64_t network; /* the cookie of the VM's network namespace (SO_NETNS_COOKIE) */
+    struct cg_name_table name_table;
+    atomic_int spare_sockets[2]; /* TCP over IPv4 and IPv6, outside: socket_moving.c */
+    pthread_mutex_t lookups_lock; /* a leaf, as name_table.lock is */
+    struct cg_lookup lookups[CG_LOOKUPS_MAX];
+    size_t next_lookup;
     pthread_mutex_t runs_lock;
     pthread_rwlock_t names; /* exclusive: a rename, or what else needs names to stand still; shared: every other call that makes, removes or looks one up */
     struct cg_run runs[CG_RUNS_MAX];
     uint32_t next_run;
     bool strays; /* a leader was killed: what it left is now a child of init */
+    struct { uint64_t wall_ms, cpu_ms, memory; int cpu_clock; uint64_t next_ms, clock_ms, seen_ms; uint32_t runs_before, alive_before; bool compared; } watch; /* watch.c; 0: no such limit */
     pthread_mutex_t workers_lock; /* workers, worker_count */
     struct cg_worker *workers[CG_WORKERS_MAX];
     int worker_count;
@@ -133,12 +159,19 @@ int cg_run_start(struct cg_vm *vm, uint32_t request, struct cg_reader *payload, 
 void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run);
 bool cg_runs_sweep(struct cg_vm *vm); /* kill what outlived its run's first program; true while something is left */
 struct cg_run *cg_run_find(struct cg_vm *vm, uint32_t number);
-int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, bool whole_tree);
+int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, uint32_t whom);
+void cg_runs_continue_leaders(struct cg_vm *vm); /* one of them was stopped by a guest */
 /* The number of the run whose program a process is, or 0. Not certain: a run whose leader has not said hello yet may be it. */
 uint32_t cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain);
 /* True once per run, for the call that our own code makes in the first program's process before it becomes the program. */
 bool cg_take_exec(struct cg_vm *vm, pid_t tid);
 bool cg_take_setsid(struct cg_vm *vm, pid_t tid);
+
+/* ---- watch.c ---- */
+void cg_watch_prepare(struct cg_vm *vm);   /* takes its limits out of the launch's */
+int cg_watch_wait(const struct cg_vm *vm); /* milliseconds until the next look is due; -1: none is */
+void cg_watch_look(struct cg_vm *vm);      /* has runs that are over a limit killed */
+uint64_t cg_watch_now(void);               /* CLOCK_MONOTONIC in milliseconds */
 
 /* ---- notify.c ---- */
 struct cg_call {
@@ -148,8 +181,11 @@ struct cg_call {
     pid_t tid;       /* of the caller, as the supervisor sees it; 0 for vm.fs */
     int nr;
     uint64_t args[6];
+    pid_t pinned_tid; /* whose pidfd `pinned` is; 0: nobody's */
+    int pinned;
     bool answered;
     bool unchecked;  /* vm.fs.unchecked: the operator's own words */
+    bool tentative;  /* an error or a refusal is neither answered nor recorded: the caller will ask again */
     int error;       /* vm.fs: the result instead of an answer */
     int64_t value;
     int fd;
@@ -161,8 +197,8 @@ void cg_notify_tick(struct cg_vm *vm);       /* free workers whose caller died *
 void cg_answer_error(struct cg_call *, int error);
 void cg_answer_value(struct cg_call *, int64_t value);
 void cg_answer_fd(struct cg_call *, int fd, bool close_on_exec); /* takes the descriptor */
-/* The same for a regular file or directory open for reading only, with one wake-up of the caller instead of two. */
-void cg_answer_read_only_fd(struct cg_call *, int fd, bool close_on_exec);
+/* The same for a regular file or a directory, with one wake-up of the caller instead of two. */
+void cg_answer_file(struct cg_call *, int fd, bool close_on_exec);
 void cg_await_handed_over(struct cg_call *); /* until no file that a caller was given so is held by us */
 /* Let the kernel run the call with the caller's own arguments. Only where it cannot matter what they are changed to meanwhile: `reason` says why. */
 void cg_answer_continue(struct cg_call *, const char *reason);
@@ -181,6 +217,7 @@ int cg_read_string(struct cg_call *, uint64_t address, char *to, size_t size); /
 /* Descriptor pinned (O_PATH) or duplicated from the caller's table; or a negative errno. */
 int cg_pin_descriptor(struct cg_call *, int number);
 int cg_take_descriptor(struct cg_call *, int number);
+void cg_unpin_caller(struct cg_call *); /* what cg_take_descriptor keeps for the next call */
 int cg_pin_cwd(struct cg_call *);
 struct cg_caller { bool zombie; pid_t group, inner_group, tgid, ppid, inner_tgid, inner_tid; mode_t umask; };
 int cg_caller_of(struct cg_vm *vm, pid_t tid, struct cg_caller *out);
@@ -207,5 +244,7 @@ void cg_record(struct cg_call *, enum cg_scope scope, unsigned operation, int32_
 /* Refuse whatever the policy says (unsupported calls, widening). */
 void cg_refuse(struct cg_call *, enum cg_scope scope, unsigned operation, int32_t rule, const char *subject, size_t length, const char *requested,
                const char *reason);
+/* Record what the host refused a guest. Main thread. */
+void cg_refused_elsewhere(struct cg_vm *, pid_t tid, unsigned operation, int32_t rule, const char *subject, size_t length, const char *reason);
 
 #endif

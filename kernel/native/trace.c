@@ -45,9 +45,9 @@ static void follow(struct cg_call *call, bool (*approve)(struct cg_call *, pid_t
 
 int cg_run_proved(struct cg_call *call, const char *reason, bool (*approve)(struct cg_call *, pid_t, enum cg_stop, const void *), const void *context) {
     if (ptrace(PTRACE_SEIZE, call->tid, 0, PTRACE_O_TRACEEXEC | PTRACE_O_EXITKILL) != 0) return -1;
-    cg_let_others_receive(call); /* for as long as the kernel needs for the call; should the caller be killed, the wait says so */
     if (ptrace(PTRACE_INTERRUPT, call->tid, 0, 0) == 0) {
         cg_answer_continue(call, reason);
+        cg_let_others_receive(call); /* for as long as the kernel needs for the call; should the caller be killed, the wait says so */
         follow(call, approve, context);
     } else { /* it was killed meanwhile */
         cg_answer_error(call, EACCES);

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from callgate.kernel.plan import Plan
-from callgate.kernel.protocol import Feature, LaunchFlag
+from callgate.kernel.protocol import Feature
 from callgate.scopes import SCOPES
 
 
@@ -17,7 +17,8 @@ class Status:
     engine: str
     guest: str
     enforcement: Mapping[str, str]  # scope -> what enforces it
-    limits: Mapping[str, int]  # bytes, or counts
+    limits: Mapping[str, int | float]  # bytes, counts, or seconds
+    limits_enforced_by: Mapping[str, str]  # limit -> what enforces it
     degradations: tuple[str, ...]  # what was given up, by the operator's choice only
     notified: tuple[str, ...]  # operations that the supervisor decides call by call
     features: tuple[str, ...]  # of the kernel's user notification, beyond what is required
@@ -43,11 +44,12 @@ _NOTIFIED = "the supervisor judges each call and carries it out"
 def enforcement(plan: Plan) -> dict[str, str]:
     """Scope by scope, what makes the policy true."""
     texts = dict.fromkeys(SCOPES, _STRUCTURE)
-    for scope in ("fs", "network", "childProcess", "process"):
+    for scope in ("fs", "childProcess", "process"):
         if any(trigger.partition(".")[0] == scope for trigger in plan.notified):
             texts[scope] = _NOTIFIED
-    if not plan.flags & LaunchFlag.LOOPBACK:
-        texts["network"] = "an empty network namespace; the supervisor names what was refused"
+    texts["network"] = (
+        "a namespace of loopback alone; the supervisor judges and makes what leaves it, the VM's resolver judges names"
+    )
     texts["env"] = "names that may not be read are left out of the environment programs start with; vm.env is judged"
     texts["binding"] = "vm.call is judged before the function is reached"
     return texts

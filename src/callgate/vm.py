@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import socket
+import weakref
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from callgate.bindings.binding import CALL_SECONDS, Binding
 from callgate.bindings.registry import BindingRegistry
@@ -16,15 +17,20 @@ from callgate.guest import guest_programs
 from callgate.guest.callers import Callers
 from callgate.guest.environment import GuestEnvironment
 from callgate.guest.host_service import HostServiceHandle, PolicyGate
-from callgate.guest.process import NativeGuest, NativeProcess, prepare
+from callgate.guest.process import NativeGuest
 from callgate.guest.run_denials import RunDenials
-from callgate.guest.streams import text_output
 from callgate.kernel.audit import Denial, DenialLog
 from callgate.kernel.confinement import host_service
 from callgate.kernel.confinement.environment import base_environment, checked
+from callgate.kernel.confinement.limit_plan import cgroup_for, plan_limits
+from callgate.kernel.confinement.limits import Limits, as_limits, checked_best_effort
 from callgate.kernel.confinement.operator_paths import Mount
+from callgate.kernel.egress.service import NameService
 from callgate.kernel.launch import Supervisor
 from callgate.kernel.plan import compile_plan
+from callgate.programs import Programs
+from callgate.scopes.endpoints import host_endpoints
+from callgate.scopes.endpoints import host_ports as checked_ports
 from callgate.scopes.errors import Unsupported, denied
 from callgate.scopes.policy import Policy
 from callgate.scopes.request import Verdict
@@ -32,42 +38,25 @@ from callgate.scopes.request import Verdict
 if TYPE_CHECKING:
     from callgate.bindings.registry import Bindings
     from callgate.guest.filesystem import GuestFiles
-    from callgate.guest.result import Command, Result
+    from callgate.guest.ports import Response
     from callgate.scopes.permissions import Permissions
     from callgate.status import Status
     from callgate.vfs.host_directory import HostDir
 
 
-_P = ParamSpec("_P")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _ends_bindings_on_failure(init: Callable[Concatenate[VM, _P], None]) -> Callable[Concatenate[VM, _P], None]:
-    """A VM that cannot be made leaves nothing running, processes that serve its bindings included."""
-
-    @wraps(init)
-    def guarded(self: VM, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        try:
-            init(self, *args, **kwargs)
-        except BaseException:
-            if "_bindings" in self.__dict__:
-                self._bindings.close()
-            raise
-
-    return guarded
-
-
-class VM:
+class VM(Programs):
     """A private process tree with its own filesystem, network, process table and environment, under one policy.
 
     The VM is started by the constructor and ends with `close`, at the end of a `with` block, or with this process. Every
     method may be called from any thread.
     """
 
-    @_ends_bindings_on_failure
     def __init__(
         self,
-        permissions: Permissions | Mapping[str, object] | None = None,
+        permissions: Permissions | Mapping[str, object] | Policy | None = None,
         *,
         files: Mapping[str, bytes | str] | None = None,
         mounts: Mapping[str, HostDir] | None = None,
@@ -77,7 +66,8 @@ class VM:
         host_ports: Iterable[int] = (),
         cwd: str | os.PathLike[str] | None = None,
         user: str = "agentos",
-        limits: object = None,
+        limits: Limits | Mapping[str, object] | None = None,
+        best_effort: Iterable[str] = (),
         guest: Literal["native", "wasm"] = "native",
         engine: Literal["auto", "notify"] = "auto",
         runtime_image: Iterable[str] | None = None,
@@ -88,110 +78,68 @@ class VM:
 
         *permissions*: the policy (SPEC section 2); None is the secure default. *files*: content by path, owned by the guest's
         user; scripts and ELF programs are executable. *mounts*: host directories by destination. *env*: variables added to
-        the VM's own. *bindings*: host functions for `call`. *cwd*: where programs start and relative paths of `fs` lead from;
-        the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more rights than any
-        other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default says. *noexec*:
-        nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and writable
-        *mounts*.
+        the VM's own. *bindings*: host functions for `call`. *hosts*: names that stand for an endpoint of the operator's choice,
+        such as `{"api.example.com": "127.0.0.1:8443"}`, a local one too; *host_ports*: ports of the host's own loopback that
+        programs reach as ports of theirs; the policy judges both all the same. *cwd*: where programs start and relative paths
+        of `fs` lead from; the user's home by default. *user*: the name programs run as; "root" has id 0 in the VM, and no more
+        rights than any other. *runtime_image*: path globs that programs may read in order to start, whatever the `fs` default
+        says. *noexec*: nothing that a guest can write can be executed, neither files nor memory files; that includes *files* and
+        writable *mounts*. *limits*: how much the VM may use. *best_effort*: limits, or "cgroup" for all that need one, that may
+        be enforced less than fully where this host gives no cgroup; `status` then tells what is lost.
 
         Raises `PolicyError` for a wrong policy, `ValueError` or `TypeError` for other wrong arguments, `PermissionDenied`
-        for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy; nothing is left running.
+        for a mount that the policy refuses and `Unsupported` if this host cannot enforce the policy or a limit; nothing is left
+        running.
         """
-        _refuse_unbuilt(hosts=hosts, host_ports=tuple(host_ports), limits=limits, guest=guest, engine=engine, audit=audit)
+        _refuse_unbuilt(guest=guest, engine=engine, audit=audit)
+        endpoints = host_endpoints(hosts)
         self._bindings = BindingRegistry(bindings)
-        self._grants_bindings = bool(self._bindings)
-        self._policy = Policy.parse(permissions, has_bindings=self._grants_bindings)
         self._log = DenialLog()
-        self._plan = compile_plan(
-            self._policy,
-            files={path: _content(path, content) for path, content in (files or {}).items()},
-            mounts=[Mount(path, source.path, source.mode == "ro") for path, source in (mounts or {}).items()],
-            user=user,
-            cwd=None if cwd is None else os.fspath(cwd),
-            runtime_image=runtime_image,
-            host_programs=guest_programs.programs(self._bindings.commands()),
-            noexec=noexec,
-        )
-        may_read_all = self._policy.compiled()["env"].constant("read")
-        self._env = GuestEnvironment(
-            {**base_environment(self._plan.user), **checked(env or {})},
-            authorize=lambda operation, name: self._authorize("env", operation, name),
-            may_read=lambda name: may_read_all or self._policy.decide("env", "read", name).allowed,
-        )
-        self._supervisor = Supervisor.start(self._plan)
+        with ExitStack() as failed:
+            failed.callback(self._bindings.close)
+            self._grants_bindings = bool(self._bindings)
+            self._policy = (
+                permissions if isinstance(permissions, Policy) else Policy.parse(permissions, has_bindings=self._grants_bindings)
+            )
+            limits, degradable = as_limits(limits), checked_best_effort(best_effort)
+            cgroup = cgroup_for(limits)
+            if cgroup is not None:
+                failed.callback(cgroup.remove)
+            self._plan = compile_plan(
+                self._policy,
+                files={path: _content(path, content) for path, content in (files or {}).items()},
+                mounts=[Mount(path, source.path, source.mode == "ro") for path, source in (mounts or {}).items()],
+                user=user,
+                cwd=None if cwd is None else os.fspath(cwd),
+                runtime_image=runtime_image,
+                host_programs=guest_programs.programs(self._bindings.commands()),
+                noexec=noexec,
+                host_ports=checked_ports(host_ports),
+                limits=plan_limits(limits, cgroup=cgroup, best_effort=degradable),
+            )
+            may_read_all = self._policy.compiled()["env"].constant("read")
+            self._env = GuestEnvironment(
+                {**base_environment(self._plan.user), **checked(env or {})},
+                authorize=lambda operation, name: self._authorize("env", operation, name),
+                may_read=lambda name: may_read_all or self._policy.decide("env", "read", name).allowed,
+            )
+            self._supervisor = Supervisor.start(self._plan, cgroup=cgroup)
+            failed.callback(self._supervisor.close)
+            failed.pop_all()
         denials = RunDenials(self._log)
         self._gate = PolicyGate(self._plan.policy, denials, Callers(self._supervisor.init_pid))
         listener = self._supervisor.listeners[self._plan.listeners.index(host_service.LISTENER)]
         self._service = HostServiceHandle(listener, self._bindings, self._gate, self)
-        self._guest = NativeGuest(self._supervisor, self._log.add, self._log.add_unsent, by_host=denials, service=self._service)
-
-    # -- programs ----------------------------------------------------------------------------------------------------
-
-    @overload
-    def run(
-        self,
-        argv: Command,
-        *,
-        input: str | bytes | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        check: bool = False,
-        text: Literal[True] = True,
-    ) -> Result[str]: ...
-
-    @overload
-    def run(
-        self,
-        argv: Command,
-        *,
-        input: str | bytes | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        check: bool = False,
-        text: Literal[False],
-    ) -> Result[bytes]: ...
-
-    def run(
-        self,
-        argv: Command,
-        *,
-        input: str | bytes | None = None,  # noqa: A002 - the name subprocess.run has
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        check: bool = False,
-        text: bool = True,
-    ) -> Result[str] | Result[bytes]:
-        """Run a program to its end, standard output and error captured; everything it started is gone when this returns.
-
-        A list is the argument vector, a string a command line for /bin/sh. *input* is its standard input, empty by default.
-        *cwd* may be relative to the VM's. *env* is laid over the VM's environment. After *timeout* seconds everything it
-        started is killed and `Timeout` is raised. With *check* a return code other than 0 raises `CalledProcessError`. A
-        program that is not found gives return code 127 and one that cannot be executed 126, with a line on standard error.
-        """
-        program = prepare(argv, self._env.for_program(env), self._directory(cwd))
-        stdin = input.encode() if isinstance(input, str) else bytes(input or b"")
-        if text:
-            return _checked(self._guest.run(program, argv, stdin=stdin, timeout=timeout, decode=text_output), check)
-        return _checked(self._guest.run(program, argv, stdin=stdin, timeout=timeout, decode=bytes), check)
-
-    def start(
-        self,
-        argv: Command,
-        stdio: tuple[int, int, int],
-        *,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        tty: bool = False,
-    ) -> NativeProcess:
-        """Start a program with descriptors of the caller's for its standard streams, and leave its events to the caller.
-
-        The descriptors must be pipes, or with *tty* the far side of a pseudo-terminal made for it; never a file, directory,
-        socket or terminal of the host, which would be a way out of the VM.
-        """
-        return self._guest.start(prepare(argv, self._env.for_program(env), self._directory(cwd)), stdio, tty=tty)
+        self._guest = NativeGuest(
+            self._supervisor,
+            self._log.add,
+            self._log.add_unsent,
+            output_limit=limits.number("output"),
+            wall_seconds=limits.wall_seconds,
+            by_host=denials,
+            services=(self._service, NameService(self._supervisor, self._plan, endpoints, self._log.add)),
+        )
+        self._processes = weakref.WeakSet()
 
     # -- what the guest has, judged like the guest -------------------------------------------------------------------
 
@@ -206,6 +154,36 @@ class VM:
     def env(self) -> GuestEnvironment:
         """The environment of programs started from now on."""
         return self._env
+
+    def connect(self, port: int, *, timeout: float | None = None, wait: float = 0.0, udp: bool = False) -> socket.socket:
+        """A socket connected to a server that listens on *port* of the VM's loopback; no port of the host is involved.
+
+        For *wait* seconds a refused connection is tried again, for a server that is starting. *timeout* (seconds) is for
+        connecting, and stays set on the socket. Raises `ConnectionRefusedError` if nobody listens.
+        """
+        from callgate.guest.ports import connect
+
+        return connect(self._supervisor.socket, port, timeout=timeout, wait=wait, udp=udp)
+
+    def fetch(
+        self,
+        port: int,
+        path: str = "/",
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | str | None = None,
+        *,
+        timeout: float = 30.0,
+        wait: float = 0.0,
+    ) -> Response:
+        """An HTTP request to a server that listens on *port* inside the VM, all of it within *timeout* seconds.
+
+        Redirects are not followed. Raises `ConnectionRefusedError` if nobody listens (*wait* as for `connect`), `TimeoutError`,
+        and `ConnectionError` for an answer that is not HTTP.
+        """
+        from callgate.guest.ports import fetch
+
+        return fetch(self._supervisor.socket, port, path, method, headers, body, timeout=timeout, wait=wait)
 
     def call(self, name: str, /, *args: object, **kwargs: object) -> Any:
         """Call a binding as the guest would, and get what the guest would get: plain JSON data, or an iterator over it.
@@ -277,18 +255,21 @@ class VM:
     @property
     def denials(self) -> tuple[Denial, ...]:
         """The latest refusals, oldest first; `status` says how many there were."""
+        self._hear()
         return self._log.latest()
 
     def status(self) -> Status:
         """What enforces the policy, the limits in force, and the VM's counters."""
         from callgate.status import Status, enforcement, feature_names
 
+        self._hear()
         stats = self._supervisor.stats()
         return Status(
             engine="notify",
             guest="native",
             enforcement=enforcement(self._plan),
-            limits=dict(self._plan.limits),
+            limits=dict(self._plan.limits.in_force),
+            limits_enforced_by=dict(self._plan.limits.enforced_by),
             degradations=self._plan.degradations,
             notified=tuple(sorted(self._plan.notified)),
             features=feature_names(self._supervisor.features),
@@ -362,24 +343,13 @@ def agentos(**kwargs: Any) -> VM:
     return VM(**kwargs)
 
 
-def _checked(result: Result[Any], check: bool) -> Result[Any]:
-    if check and result.returncode:
-        raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
-    return result
-
-
-def _refuse_unbuilt(
-    *, hosts: object, host_ports: tuple[int, ...], limits: object, guest: str, engine: str, audit: object
-) -> None:
+def _refuse_unbuilt(*, guest: str, engine: str, audit: object) -> None:
     """Arguments whose meaning is fixed but not built yet: refused, because ignoring one would confine less than was asked for."""
     if guest not in ("native", "wasm"):
         raise ValueError(f"guest {guest!r} is not one of 'native', 'wasm'")
     if engine not in ("auto", "notify", "ptrace"):
         raise ValueError(f"engine {engine!r} is not one of 'auto', 'notify', 'ptrace'")
     unbuilt = {
-        "hosts": bool(hosts),
-        "host_ports": bool(host_ports),
-        "limits": limits is not None,
         "guest='wasm'": guest == "wasm",
         "engine='ptrace'": engine == "ptrace",
         "audit": audit is not None,

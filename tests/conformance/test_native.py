@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callgate.kernel.policy_blob import policy_blob
+from callgate.kernel.protocol import RuleOrigin
 from callgate.scopes import OPERATIONS, SCOPES, CompiledRule, CompiledScope, Policy
 from callgate.scopes.glob import compile_glob
 from callgate.scopes.rules import RULE_DEFAULT, RULE_MODE, RULE_UNSUPPORTED, rule_name
@@ -191,7 +192,7 @@ def compiled_rules(scope: str) -> st.SearchStrategy[CompiledRule]:
         CompiledRule,
         allow=st.booleans(),
         operations=st.integers(1, (1 << len(OPERATIONS[scope])) - 1),
-        rule=st.integers(0, 2**31 - 1) | st.integers(-7, -3),
+        rule=st.integers(0, 2**31 - 1) | st.integers(-8, -3),
         globs=st.lists(globs | GLOBS.map(text), min_size=1, max_size=3).map(tuple),
     )
 
@@ -288,10 +289,12 @@ def test_no_damaged_blob_is_read_out_of_bounds(native: Native) -> None:
                 native.decide(loaded, "fs", 0, b"/w/lock/tmp/x")
 
 
-def blob_of_one_rule(head: tuple[int, int, int], rule: tuple[int, int, int], globs: list[bytes], scope: int = 0) -> bytes:
+def blob_of_one_rule(
+    head: tuple[int, int, int], rule: tuple[int, int, int], globs: list[bytes], scope: int = 0, naming: int = 0
+) -> bytes:
     scopes = [struct.pack("<IiII", 1, RULE_MODE, 0, 0)] * len(SCOPES)
     body = struct.pack("<IIiI", *rule, len(globs)) + b"".join(struct.pack("<I", len(glob)) + glob for glob in globs)
-    scopes[scope] = struct.pack("<IiII", *head, 1) + body
+    scopes[scope] = struct.pack("<IiII", *head, 1) + body + struct.pack("<I", naming)
     return struct.pack("<I", 0x31504743) + b"".join(scopes)
 
 
@@ -305,7 +308,8 @@ def malformed() -> Iterator[tuple[str, bytes]]:
     yield "an operation that fs does not have", blob_of_one_rule(head, (0, 1 << 12, 0), globs)
     yield "an operation that env does not have", blob_of_one_rule(head, (0, 4, 0), globs, scope=4)
     yield "a rule that calls itself the default", blob_of_one_rule(head, (0, 1, RULE_DEFAULT), globs)
-    yield "a rule number that means nothing", blob_of_one_rule(head, (0, 1, -9), globs)
+    yield "a rule number that means nothing", blob_of_one_rule(head, (0, 1, min(RuleOrigin) - 1), globs)
+    yield "more globs that name an address than globs", blob_of_one_rule(head, rule, globs, naming=2)
     yield "no glob", blob_of_one_rule(head, rule, [])
     yield "an empty glob", blob_of_one_rule(head, rule, [b""])
     yield "a glob with a NUL", blob_of_one_rule(head, rule, [b"/a\0b"])

@@ -161,9 +161,17 @@ def test_a_guest_that_kills_its_leader_ends_itself(vm: VM) -> None:
         assert_nothing_is_left(vm)
 
 
-def test_a_guest_that_stops_its_leader_is_ended_by_the_timeout(vm: VM) -> None:
+@pytest.mark.parametrize("signals", ["STOP", "STOP STOP STOP", "TSTP TTIN TTOU STOP"])
+def test_a_guest_that_stops_its_leader_ends_as_if_it_had_not(vm: VM, signals: str) -> None:
+    for _ in range(20):  # before, while and after the leader says hello
+        result = vm.run(f"for s in {signals}; do kill -$s $PPID; done; setsid sleep 999 & exit 7", timeout=30)
+        assert result.returncode == 7
+    assert_nothing_is_left(vm)
+
+
+def test_a_guest_that_goes_on_stopping_its_leader_is_ended_by_the_timeout(vm: VM) -> None:
     with pytest.raises(Timeout):
-        vm.run("kill -STOP $PPID; exit 0", timeout=0.5)
+        vm.run("while :; do kill -STOP $PPID; done", timeout=0.5)
     assert_nothing_is_left(vm)
 
 

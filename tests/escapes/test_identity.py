@@ -1,4 +1,4 @@
-"""Files a guest makes are its own with its own umask, and other users' files stay closed (catalogue 48, 49, 51)."""
+"""Files a guest makes are its own with its own umask, and other users' files stay closed (catalogue 48 to 51)."""
 
 from __future__ import annotations
 
@@ -101,6 +101,66 @@ def test_a_supervisor_started_by_root_opens_nothing_that_is_somebody_elses(
     assert (others / "public").read_text() == "public"
     assert sorted(os.listdir(others / "closed")) == ["inner"]
     assert (others / "private").stat().st_mode & 0o777 == 0o600
+
+
+STICKY = """
+import os, sys
+top = sys.argv[1]
+def attempt(act):
+    try: act()
+    except OSError as error: return error.errno
+    return 0
+def write(path):
+    with open(path, "a") as file: file.write("mine")
+acts = {
+    "remove": lambda: os.unlink(f"{top}/theirs"),
+    "rename": lambda: os.rename(f"{top}/theirs", f"{top}/renamed"),
+    "replace": lambda: os.rename(f"{top}/plain", f"{top}/theirs"),
+    "rmdir": lambda: os.rmdir(f"{top}/folder"),
+    "chmod": lambda: os.chmod(f"{top}/theirs", 0o600),
+    "utime": lambda: os.utime(f"{top}/theirs", (1, 1)),
+    "read": lambda: open(f"{top}/theirs").close(),
+    "write": lambda: write(f"{top}/theirs"),
+    "create": lambda: write(f"{top}/new"),
+}
+print(*(attempt(act) for act in acts.values()))
+"""
+
+
+@pytest.fixture
+def sticky(host_dir: Path) -> Path:
+    """A directory as /tmp is, in which everybody's files are safe from others, with somebody else's things in it."""
+    top = host_dir / "sticky"
+    top.mkdir()
+    (top / "theirs").write_text("theirs")
+    (top / "plain").write_text("theirs too")
+    (top / "folder").mkdir()
+    for path in (top / "theirs", top / "plain"):
+        path.chmod(0o666)
+        os.chown(path, 4242, 4242)
+    os.chown(top / "folder", 4242, 4242)
+    os.chown(top, 4243, 4243)
+    top.chmod(0o1777)
+    return top
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of somebody else's")
+def test_in_a_sticky_directory_nothing_of_somebody_elses_is_removed(vm_factory: Callable[..., VM], sticky: Path) -> None:
+    """As on the host, whether or not the calls are judged."""
+    command = as_ordinary_user(["/usr/bin/python3", "-c", STICKY, str(sticky)])
+    on_host = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert on_host == ["1", "1", "1", "1", "1", "1", "0", "0", "0"]
+    (sticky / "new").unlink()
+    before = {path.name: (path.stat().st_mtime_ns, path.stat().st_uid) for path in sticky.iterdir()}
+    answers = []
+    for permissions in (None, judged_but_allowed()):
+        vm = vm_factory(permissions=permissions, mounts={"/m": HostDir(sticky.parent, mode="rw")})
+        result = vm.run(["python3", "-c", STICKY, f"/m/{sticky.name}"])
+        answers.append((result.stdout.split(), result.stderr))
+        (sticky / "new").unlink(missing_ok=True)  # the next VM is another user
+        assert {path.name: (path.stat().st_mtime_ns, path.stat().st_uid) for path in sticky.iterdir()} == before
+    assert answers[0] == answers[1]
+    assert "0" not in answers[0][0][:6]
 
 
 def test_the_same_files_are_open_to_their_owner(others: Path) -> None:

@@ -31,10 +31,13 @@ def test_the_mode_of_a_file(three_ways: ThreeWays) -> None:
             call("fchmodat2", AT_FDCWD, secret, 0o600, 0),
             call("fchmodat2", 3, "", 0o600, EMPTY_PATH),
             call("chmod", "/proc/self/fd/3", 0o600),
+            call("open", secret, os.O_PATH),
+            call("fchmodat2", 4, "", 0o600, EMPTY_PATH),
+            call("chmod", "/proc/self/fd/4", 0o600),
         ]
 
-    three_ways.works(script, [3] + [0] * 6)
-    three_ways.refused(script, [3] + [-EACCES] * 6, "secret", operations=["chmod"])
+    three_ways.works(script, [3] + [0] * 6 + [4, 0, 0])
+    three_ways.refused(script, [3] + [-EACCES] * 6 + [4, -EACCES, -EACCES], "secret", operations=["chmod"])
 
 
 def test_the_owner_and_the_times_of_a_file(three_ways: ThreeWays) -> None:

@@ -1,4 +1,4 @@
-"""Other spellings of a denied name: the verdict is on what a name leads to (catalogue 1, 2, 4, 8 to 10, 18 to 21)."""
+"""Other spellings of a denied name: the verdict is on what a name leads to (catalogue 1, 2, 4, 8 to 10, 18 to 21, 47)."""
 
 from __future__ import annotations
 
@@ -122,6 +122,49 @@ def test_a_chain_of_links(three_ways: ThreeWays, count: int) -> None:
     three_ways.works(script, [0] * count + [answer])
     answers = results(three_ways.where_refused(script, "secret", preparation=count))
     assert answers[-1] == (-EACCES if count <= 40 else -ELOOP)
+
+
+def test_a_descriptor_is_looked_at_as_itself_and_its_path_is_judged(three_ways: ThreeWays) -> None:
+    """An empty path asks what fstat(2) does of a descriptor the caller has; by its name in /proc it is a path again."""
+
+    def script(top: str) -> list[str]:
+        return [
+            call("open", f"{top}/secret", os.O_WRONLY),
+            call("fstat", 3, Out(144)),
+            call("newfstatat", 3, "", Out(144), 0x1000),
+            call("statx", 3, "", 0x1000, 0x7FF, Out(256)),
+            call("newfstatat", 3, "", Out(144), 0),
+            call("faccessat2", 3, "", 0, 0x1000),
+            call("stat", "/proc/self/fd/3", Out(144)),
+            call("stat", "", Out(144)),
+        ]
+
+    three_ways.works(script, [3, 0, 0, 0, -ENOENT, 0, 0, -ENOENT])
+    three_ways.refused(script, [3, 0, 0, 0, -ENOENT, -EACCES, -EACCES, -ENOENT], "secret", operations=["stat"])
+
+
+def test_a_listing_shows_names_and_can_be_gone_back_in(three_ways: ThreeWays, probe: Probe) -> None:
+    """The names in a directory that may be listed are shown, denied ones too; lseek(2) on the listing is the kernel's."""
+
+    def script(top: str) -> list[str]:
+        size = 4096
+        return [
+            call("open", top, R | os.O_DIRECTORY),
+            call("getdents64", 3, Out(size), size),
+            call("getdents64", 3, Out(size), size),
+            call("lseek", 3, 0, os.SEEK_SET),
+            call("getdents64", 3, Out(size), size),
+        ]
+
+    names = (b"secret", b"plain", b"vault", b"open", b"outer")
+    vm = three_ways.vm(deny("/w/secret", "/w/vault/**"))
+    for answers in (three_ways.on_host(script), probe.in_vm(vm, script("/w"))):
+        fd, first, end, start, again = answers
+        assert (fd.result, end.result, start.result) == (3, 0, 0)
+        assert again == first
+        assert all(name + b"\0" in first.outputs[0] for name in names)
+    (refused,) = results(probe.in_vm(vm, [call("open", "/w/vault", R | os.O_DIRECTORY)]))
+    assert refused == -EACCES
 
 
 STRANGE = {

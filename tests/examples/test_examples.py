@@ -14,12 +14,13 @@ pytestmark = [pytest.mark.vm, pytest.mark.usefixtures("leaves_nothing")]
 # For each example, in the order of its output: whether something worked or failed, and what is said about it.
 SHOWN = {
     "server": [
-        ("failed", "EACCES: permission denied, tcp://127.0.0.1:8080: blocked by network.listen policy"),
+        ("failed", "EACCES: permission denied, tcp://example.com:80: blocked by network.http policy (the scope's mode)"),
         ("failed", "EACCES: permission denied, tcp://192.0.2.1:80: blocked by network.http policy"),
-        ("worked", "hello from inside the VM"),
-        ("explain", "tcp://api.example.com:443: allowed by network.http policy"),
-        ("explain", "EACCES: permission denied, tcp://example.com:443: blocked by network.http policy"),
-        ("failed", "EACCES: permission denied, tcp://192.0.2.1:80: blocked by network.http policy"),
+        ("worked", "example.com says hello"),
+        ("failed", "tcp://169.254.169.254:80: blocked by network.http policy (local address)"),
+        ("worked", "api.example.com says hello"),
+        ("failed", "EACCES: permission denied, tcp://example.com:80: blocked by network.http policy (the default)"),
+        ("failed", "EACCES: permission denied, tcp://127.0.0.1:"),
     ],
     "bind_policy": [
         ("worked", "programs still start"),
@@ -48,10 +49,26 @@ SHOWN = {
     "combine": [
         ("worked", "remember the milk"),
         ("failed", "EACCES: permission denied, read '/home/agentos/vault/key': blocked by fs.read policy (rule 0)"),
-        ("failed", "EACCES: permission denied, tcp://192.0.2.1:80: blocked by network.http policy (the default)"),
+        ("failed", "EACCES: permission denied, tcp://example.com:80: blocked by network.http policy (the default)"),
         ("worked", "5"),
         ("failed", "EACCES: permission denied, binding://send_mail: blocked by binding.invoke policy (the default)"),
     ],
+}
+SHOWN_OF_THE_NETWORK = {
+    "guest_server": [
+        ("worked", "served from inside the VM"),
+        ("failed", "EACCES: permission denied, tcp://127.0.0.1:9000: blocked by network.listen policy (the default)"),
+    ],
+    "operator_openings": [
+        ("failed", "Connection refused"),
+        ("failed", "EACCES: permission denied, tcp://10.0.0.1:80: blocked by network.http policy (local address)"),
+        ("worked", "staging.example.com says hello"),
+        ("worked", "says hello"),
+    ],
+}
+MODULES = {
+    **{f"permissions.{name}": shown for name, shown in SHOWN.items()},
+    **{f"network.{name}": shown for name, shown in SHOWN_OF_THE_NETWORK.items()},
 }
 
 
@@ -67,22 +84,43 @@ def outcomes(output: str) -> list[tuple[str, str]]:
     return list(zip(parts[1::2], parts[2::2], strict=True))
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("name", MODULES)
 def test_example_shows_what_is_allowed_and_what_is_refused(project: Path, name: str) -> None:
-    shown = outcomes(run(project, f"examples.permissions.{name}"))
-    assert [outcome for outcome, _ in shown] == [outcome for outcome, _ in SHOWN[name]]
-    for (outcome, text), (_, expected) in zip(shown, SHOWN[name], strict=True):
+    shown = outcomes(run(project, f"examples.{name}"))
+    assert [outcome for outcome, _ in shown] == [outcome for outcome, _ in MODULES[name]]
+    for (outcome, text), (_, expected) in zip(shown, MODULES[name], strict=True):
         assert expected in text, outcome
 
 
 def test_every_example_has_its_expectations(project: Path) -> None:
-    assert {path.stem for path in (project / "examples" / "permissions").glob("*.py")} == set(SHOWN)
+    folders = ("permissions", "network")
+    assert {f"{folder}.{path.stem}" for folder in folders for path in (project / "examples" / folder).glob("*.py")} == set(
+        MODULES
+    )
+
+
+def test_running_shows_conversations_terminals_cancellation_and_limits(project: Path) -> None:
+    output = run(project, "examples.running")
+    for line in (
+        "6 * 7 is 42",
+        "it ended with 0",
+        "heard before the last was written: True",
+        "/dev/pts/0 on a screen of 40 132",
+        "the sum of what they said is 19900",
+        "cancelled: True, programs left: 0",
+        "a busy loop: return code -9, over cpu_seconds",
+        "256 MiB of 64: refused or ended",
+        "8 MiB on a disk of 4: No space left on device",
+        "a flood of output: 1024 characters kept",
+        "after 0.5 seconds: 'begun\\n'",
+    ):
+        assert line in output
 
 
 def test_demo_runs_all_of_them_and_counts(project: Path) -> None:
     output = run(project, "examples.demo")
-    for name in SHOWN:
-        assert f"examples/permissions/{name}.py" in output
-    expected = [outcome for outcomes_of_one in SHOWN.values() for outcome, _ in outcomes_of_one]
+    for name in MODULES:
+        assert f"examples/{name.replace('.', '/')}.py" in output
+    expected = [outcome for outcomes_of_one in MODULES.values() for outcome, _ in outcomes_of_one]
     last = output.splitlines()[-1]
     assert last.startswith(f"{expected.count('worked')} programs and calls worked; {expected.count('failed')} failed")

@@ -33,6 +33,21 @@ def test_second_example_is_python_and_names_what_exists(project: Path) -> None:
         assert hasattr(callgate.VM, name), name
 
 
+def test_examples_of_running_programs_do_what_they_say(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import callgate
+
+    monkeypatch.chdir(tmp_path)
+    spawning, gathering, limiting = blocks(project, "python")[2:5]
+    public = {name: getattr(callgate, name) for name in callgate.__all__}
+    with callgate.VM() as vm:
+        exec(compile(spawning, "README.md", "exec"), {**public, "vm": vm})
+    assert "No targets" in (tmp_path / "build.log").read_text()
+    assert "asyncio.gather" in gathering
+    compile("async def shown():\n" + "".join(f"    {line}\n" for line in gathering.splitlines()), "README.md", "exec")
+    limits = limiting[limiting.index("Limits(") : limiting.rindex(")")]
+    assert set(eval(limits, public).given()) == set(callgate.Limits.__dataclass_fields__)
+
+
 def test_set_up_is_exactly_two_commands(project: Path) -> None:
     section = (project / "README.md").read_text().split("## Set up")[1].split("\n## ")[0]
     assert re.findall(r"^    (.+)$", section, flags=re.MULTILINE) == ["make demo", "make test"]
@@ -48,6 +63,16 @@ def test_every_file_the_reading_order_names_exists(project: Path) -> None:
     text = (project / "docs" / "reading-order.md").read_text()
     names = set(re.findall(r"`([\w./]+(?:\.py|\.c|\.h|\.md|/))`", text))
     assert len(names) > 20
-    top = ["", "kernel", "kernel/native", "kernel/syscalls", "kernel/confinement", "scopes", "guest", "src/callgate"]
+    top = [
+        "",
+        "kernel",
+        "kernel/native",
+        "kernel/syscalls",
+        "kernel/confinement",
+        "kernel/egress",
+        "scopes",
+        "guest",
+        "src/callgate",
+    ]
     missing = [name for name in names if not any((project / folder / name).exists() for folder in top)]
     assert not missing

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from callgate.guest import process as process_module
 from callgate.guest.interface import Program
 from callgate.guest.process import NativeGuest, NativeProcess, exit_code, prepare
 from callgate.guest.result import Result, Timeout
@@ -109,7 +108,7 @@ def test_a_pipe_that_somebody_else_still_holds_is_not_waited_for(guest: NativeGu
 
 
 def test_output_beyond_the_limit_is_thrown_away_and_said_to_be(guest: NativeGuest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_module, "CAPTURE_LIMIT", 1000)
+    monkeypatch.setattr(guest, "output_limit", 1000)
     result = run(guest, "head -c 100000 /dev/zero; echo done >&2", timeout=60)
     assert result.stdout == b"\0" * 1000
     assert (result.stderr, result.returncode, result.truncated) == (b"done\n", 0, True)

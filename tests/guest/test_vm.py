@@ -406,9 +406,6 @@ def test_without_a_runtime_image_a_denied_filesystem_starts_nothing(vm_factory: 
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"hosts": {"a": "127.0.0.1:1"}},
-        {"host_ports": [80]},
-        {"limits": object()},
         {"guest": "wasm"},
         {"engine": "ptrace"},
         {"audit": object()},
@@ -443,6 +440,30 @@ def test_a_mistake_is_told_before_anything_starts(
     monkeypatch.setattr(os, "posix_spawn", unexpected)
     with pytest.raises(error):
         callgate.VM(**arguments)
+
+
+def test_a_warning_points_at_the_line_that_made_the_vm() -> None:
+    import inspect
+    import warnings
+
+    policy = {"fs": {"default": "allow", "rules": [{"mode": "allow", "paths": ["/a"]}]}}
+
+    class Own(callgate.VM):
+        def __init__(self) -> None:
+            super().__init__(permissions=policy)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made = [callgate.VM(permissions=policy), callgate.agentos(permissions=policy)]
+        here = inspect.currentframe()
+        assert here is not None
+        line = here.f_lineno - 3
+        made.append(Own())
+    for vm in made:
+        vm.close()
+    assert [warning.category for warning in caught] == [callgate.PolicyWarning] * 3
+    assert [warning.filename for warning in caught] == [__file__] * 3
+    assert [warning.lineno for warning in caught][:2] == [line, line]
 
 
 def test_a_closed_vm_refuses_everything_but_closing(vm_factory: Factory) -> None:

@@ -33,6 +33,7 @@ from callgate.kernel.protocol import (
     RunFlag,
     RunRequest,
     SignalRequest,
+    SignalWhom,
     Started,
     Stats,
     decode_request,
@@ -155,8 +156,10 @@ class Host:
         process = self._alive.get(message.run)
         if process is None:
             return Reply(errno.ESRCH)
-        if message.whole_tree:
+        if message.whom is SignalWhom.TREE:
             os.killpg(process.pid, signal.SIGKILL)
+        elif message.whom is SignalWhom.GROUP:
+            os.killpg(process.pid, message.signal)
         else:
             process.send_signal(message.signal)
         return Reply(0)

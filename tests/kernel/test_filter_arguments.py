@@ -139,10 +139,12 @@ def of_sendmmsg(notified: frozenset[str], fd: int, messages: int, _count: int, f
 
 
 DANGEROUS = {
-    (1, 25), (1, 26), (1, 32), (1, 33), (1, 36), (1, 50), (1, 51), (1, 52), (1, 62),
-    (0, 4), (0, 15), (0, 16), (0, 17), (0, 19), (0, 64), (0, 65), (0, 96), (0, 97), (0, 128), (0, 129),
+    (1, 25), (1, 26), (1, 27), (1, 32), (1, 33), (1, 36), (1, 44), (1, 50), (1, 51), (1, 52), (1, 62),
+    (0, 4), (0, 15), (0, 16), (0, 17), (0, 19), (0, 32), (0, 35), (0, 39), (0, 42), (0, 46), (0, 50), (0, 64), (0, 65), (0, 96),
+    (0, 97), (0, 128), (0, 129),
     (6, 19), (6, 20), (6, 21), (6, 22), (6, 29), (6, 30), (6, 31), (6, 42), (17, 100),
-    (41, 6), (41, 34), (41, 35), (41, 57), (41, 64), (41, 65), (41, 75), (41, 78),
+    (41, 6), (41, 17), (41, 20), (41, 27), (41, 34), (41, 35), (41, 42), (41, 46), (41, 50), (41, 57), (41, 64), (41, 65),
+    (41, 75), (41, 76), (41, 78),
 }  # fmt: skip
 
 
@@ -209,12 +211,14 @@ def only_itself(_notified: frozenset[str], pid: int) -> int:
     return refused(errno.EPERM) if low(pid) else RET_ALLOW
 
 
-def of_ioctl(_notified: frozenset[str], _fd: int, command: int) -> int:
+def of_ioctl(notified: frozenset[str], _fd: int, command: int) -> int:
     command = low(command)
     if command in devices.TERMINAL_ATTACKS.values() or command >> 8 in (0x4B, 0x56):
         return refused(errno.EPERM)
     if command in devices.FILE_ATTRIBUTES.values():
         return refused(errno.EACCES)
+    if command in devices.INTERFACE.values():
+        return RET_USER_NOTIF if "network" in notified else RET_ALLOW
     passes = {*devices.TERMINAL.values(), *devices.FILE.values(), *devices.SOCKET.values()}
     return RET_ALLOW if command in passes else refused(errno.ENOTTY)
 
@@ -306,7 +310,14 @@ def combinations_for_open() -> Iterator[frozenset[str]]:
 
 
 OTHER_SETS = [(), ("network",), ("process",), ("fs.chmod",), ("fs.chmod", "process"), ("network", "fs.rm"), tuple(TRIGGERS)]
-OTHER_SETS += [("noexec",), ("setid",), ("setid", "fs.chmod"), ("setid", "fs.write"), ("setid", "fs.truncate"), ("setid", "fs.stat")]
+OTHER_SETS += [
+    ("noexec",),
+    ("setid",),
+    ("setid", "fs.chmod"),
+    ("setid", "fs.write"),
+    ("setid", "fs.truncate"),
+    ("setid", "fs.stat"),
+]
 PROGRAMS = {notified: filter_program(notified) for notified in map(frozenset, OTHER_SETS)}
 OPEN_PROGRAMS = PROGRAMS | {notified: filter_program(notified) for notified in combinations_for_open()}
 

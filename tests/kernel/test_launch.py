@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return compile_plan(Policy.parse())
+    return replace(compile_plan(Policy.parse()), listeners=())  # the supervisor here makes no VM, so it has no sockets in one
 
 
 @pytest.fixture
@@ -219,13 +220,14 @@ def test_the_supervisor_starts_with_two_descriptors_no_environment_and_a_session
 
 
 _START_WITH_DESCRIPTORS_TAKEN = """
-import os, sys
+import dataclasses, os, sys
 held = [os.open("/dev/null", os.O_RDONLY) for _ in range(int(sys.argv[2]))]
 from pathlib import Path
 from callgate.kernel.launch import Supervisor
 from callgate.kernel.plan import compile_plan
 from callgate.scopes import Policy
-supervisor = Supervisor.start(compile_plan(Policy.parse()), executable=Path(sys.argv[1]))
+plan = dataclasses.replace(compile_plan(Policy.parse()), listeners=())
+supervisor = Supervisor.start(plan, executable=Path(sys.argv[1]))
 print(supervisor.stats().notified)
 supervisor.close()
 """

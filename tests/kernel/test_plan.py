@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from callgate.kernel.confinement.filter import build_filter
+from callgate.kernel.confinement.limit_plan import DEFAULTS, Defaults
 from callgate.kernel.confinement.operator_paths import Mount
-from callgate.kernel.plan import DEFAULTS, Defaults, Plan, compile_plan
+from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
+from callgate.kernel.plan import Plan, compile_plan
 from callgate.kernel.protocol import Launch, LaunchFlag, Limit, StepKind
 from callgate.scopes import OPERATIONS, PermissionDenied, Policy
 
@@ -37,39 +39,47 @@ INSPECTING = {"fs.*", "fs.read", "fs.readdir", "fs.stat", "fs.readlink"}
 @pytest.mark.parametrize(
     ("permissions", "expected"),
     [
-        ({"network": "allow"}, set()),
-        ({"network": "allow", "fs": "deny"}, FS_TRIGGERS),
-        ({"network": "allow", "process": "deny"}, {"process", *INSPECTING}),
-        ({"network": "allow", "process": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["kill"]}]}}, {"process"}),
+        ({"network": "allow"}, {"network"}),
+        ({"network": "allow", "fs": "deny"}, {*FS_TRIGGERS, "network"}),
+        ({"network": "allow", "process": "deny"}, {"network", "process", *INSPECTING}),
+        (
+            {"network": "allow", "process": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["kill"]}]}},
+            {"network", "process"},
+        ),
         (
             {"network": "allow", "process": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["insp*:4"]}]}},
-            {"process", *INSPECTING},
+            {"network", "process", *INSPECTING},
         ),
-        ({"network": "allow", "childProcess": "deny"}, {"childProcess"}),
-        ({"network": "allow", "env": "deny", "binding": "deny"}, {"env"}),
-        ({"network": "allow", "process": {"default": "allow", "rules": [{"mode": "allow", "patterns": ["ptrace:4"]}]}}, {"process"}),
+        ({"network": "allow", "childProcess": "deny"}, {"childProcess", "network"}),
+        ({"network": "allow", "env": "deny", "binding": "deny"}, {"env", "network"}),
+        (
+            {"network": "allow", "process": {"default": "allow", "rules": [{"mode": "allow", "patterns": ["ptrace:4"]}]}},
+            {"process", "network"},
+        ),
         (
             {
                 "network": "allow",
                 "fs": {"default": "allow", "rules": [{"mode": "deny", "operations": ["chmod"], "paths": ["/a"]}]},
             },
-            {"fs.*", "fs.chmod"},
+            {"fs.*", "fs.chmod", "network"},
         ),
-        ({"network": {"default": "allow", "rules": [{"mode": "allow", "patterns": ["a.example"]}]}}, set()),
+        ({"network": {"default": "allow", "rules": [{"mode": "allow", "patterns": ["a.example"]}]}}, {"network"}),
     ],
 )
 @pytest.mark.filterwarnings("ignore::callgate.PolicyWarning")
-def test_only_operations_with_more_than_one_verdict_are_asked_about(permissions: dict[str, Any], expected: set[str]) -> None:
+def test_the_network_and_operations_with_more_than_one_verdict_are_asked_about(
+    permissions: dict[str, Any], expected: set[str]
+) -> None:
     plan = plan_of(permissions)
     assert plan.notified == expected
     assert launch_of(plan).filter == build_filter(frozenset(expected))
 
 
-def test_the_loopback_is_up_unless_the_whole_network_is_denied() -> None:
-    assert not plan_of({"network": "deny"}).flags & LaunchFlag.LOOPBACK
-    assert plan_of({"network": "allow"}).flags & LaunchFlag.LOOPBACK
-    rules = [{"mode": "allow", "patterns": ["127.0.0.1"]}]
-    assert plan_of({"network": {"default": "deny", "rules": rules}}).flags & LaunchFlag.LOOPBACK
+@pytest.mark.parametrize("mode", ["allow", "deny"])
+def test_the_loopback_is_up_and_leads_to_the_vms_resolver(mode: str) -> None:
+    plan = plan_of({"network": mode})
+    assert plan.flags & LaunchFlag.LOOPBACK
+    assert plan.listeners == (DATAGRAMS, STREAMS) == launch_of(plan).listeners
 
 
 def test_helpers_are_registered_only_where_they_could_be_taken_for_guests() -> None:
@@ -155,8 +165,8 @@ def test_a_read_only_mount_denies_writes_whatever_the_policy_says(tmp_path: Path
 
 def test_a_writable_mount_adds_no_rule_and_refuses_set_id_modes_alone(tmp_path: Path) -> None:
     plan = plan_of({"network": "allow"}, mounts=[Mount("/work", str(tmp_path), False)])
-    assert plan.notified == {"setid"}
-    assert launch_of(plan).filter == build_filter(frozenset({"setid"}))
+    assert plan.notified == {"network", "setid"}
+    assert launch_of(plan).filter == build_filter(frozenset({"network", "setid"}))
     assert launch_of(plan).flags & LaunchFlag.NO_SETID
     assert plan.policy.compiled() == plan_of({"network": "allow"}).policy.compiled()
 

@@ -8,10 +8,12 @@
  *   create A B       create a file at such a path
  *   flags FILE       openat2 with flags that flip between reading and writing with truncation
  *   exec A B         execute such a path: the two programs exit with 40 and 41
+ *   execenv A B P    execute P with an environment of one such string: P exits with 40 if it is as it should be, else with 41
  *   connect PA PB    connect to a port that flips
  *   sendto PA PB     send a datagram to a port that flips
  * and those whose flipper is always a thread, which does not touch memory:
  *   links L1 L2      read L1 while it is exchanged with L2, two symbolic links
+ *   execlinks L1 L2 P  execute P while L1 is exchanged with L2
  *   dirfd A B        openat(fd, "f") while fd is replaced by dup2
  *   cwd A B          open("f") while the working directory changes
  *   sockets P        connect a descriptor that flips between a TCP socket and a UDP socket, which must never be connected
@@ -52,7 +54,7 @@ struct shared {
 static struct shared *shared;
 static long rounds, allowed, refused, wrong, other;
 static int last_errno;
-static const char *one, *two; /* the operation's arguments */
+static const char *one, *two, *three; /* the operation's arguments */
 static int first_fd, second_fd, flipped_fd;
 
 static void fail(const char *what) {
@@ -135,11 +137,11 @@ static void do_flags(void) {
     close(fd);
 }
 
-static void do_exec(void) {
+static void execute(const char *path, char *variable) {
     int status;
     const pid_t pid = vfork();
     if (pid == 0) {
-        syscall(SYS_execve, shared->path, (char *[]){"x", NULL}, (char *[]){NULL});
+        syscall(SYS_execve, path, (char *[]){"x", NULL}, (char *[]){variable, NULL});
         _exit(errno == EACCES ? 42 : 43);
     }
     if (pid < 0 || waitpid(pid, &status, 0) != pid) fail("child");
@@ -149,6 +151,10 @@ static void do_exec(void) {
     else if (WEXITSTATUS(status) == 42) refused++;
     else other++, last_errno = WEXITSTATUS(status);
 }
+
+static void do_exec(void) { execute(shared->path, NULL); }
+static void do_exec_environment(void) { execute(three, shared->path); }
+static void do_exec_links(void) { execute(three, NULL); }
 
 static int bound(int type, const char *port) {
     struct sockaddr_in here = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port)), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -228,6 +234,7 @@ static void (*set_up(const char *operation))(void) {
     if (strcmp(operation, "read") == 0) return flip_path(), do_read;
     if (strcmp(operation, "create") == 0) return flip_path(), do_create;
     if (strcmp(operation, "exec") == 0) return flip_path(), do_exec;
+    if (strcmp(operation, "execenv") == 0) return flip_path(), do_exec_environment;
     if (strcmp(operation, "flags") == 0) {
         shared->place = (volatile uint16_t *)(void *)&shared->how.flags;
         shared->first = O_RDONLY, shared->second = O_RDWR | O_TRUNC;
@@ -242,6 +249,7 @@ static void (*set_up(const char *operation))(void) {
         return flip_port(), do_sendto;
     }
     if (strcmp(operation, "links") == 0) return flip = flip_links, do_link;
+    if (strcmp(operation, "execlinks") == 0) return flip = flip_links, do_exec_links;
     if (strcmp(operation, "cwd") == 0) {
         if (chdir(one) != 0) fail(one);
         return flip = flip_directory, do_cwd;
@@ -263,7 +271,7 @@ int main(int argc, char **argv) {
     if (argc < 6) { fprintf(stderr, "race: FLIPPER OPERATION ROUNDS SECONDS ARGUMENT...\n"); return 99; }
     const char *who = argv[1];
     const long most = atol(argv[3]);
-    one = argv[5], two = argc > 6 ? argv[6] : one;
+    one = argv[5], two = argc > 6 ? argv[6] : one, three = argc > 7 ? argv[7] : one;
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) fail("mmap");
     void (*const call)(void) = set_up(argv[2]);

@@ -2,7 +2,7 @@
  *
  *   unsafe_supervisor DENIED-PATH DENIED-PORT COMMAND ARGUMENT...
  *
- * It refuses (EACCES) opening or executing DENIED-PATH or anything below it, openat2 with other flags than O_RDONLY, and connecting or
+ * It refuses (EACCES) opening or executing DENIED-PATH or anything below it (or, if that holds a '=', executing anything with it as the first variable), openat2 with other flags than O_RDONLY, and connecting or
  * sending to DENIED-PORT or with a UDP socket when DENIED-PORT is 0; everything else is continued (SECCOMP_USER_NOTIF_FLAG_CONTINUE).
  * Races are run under it to show that they can be won on this machine: a test of a supervisor that cannot be raced would otherwise prove
  * nothing.
@@ -62,6 +62,14 @@ static int path_is_denied(pid_t pid, int dirfd, uint64_t address) {
     return strncmp(resolved, denied_path, n) == 0 && (resolved[n] == '\0' || resolved[n] == '/');
 }
 
+static int variable_is_denied(pid_t pid, uint64_t environment) {
+    uint64_t first = 0;
+    char text[4097] = "";
+    guest_memory(pid, environment, &first, sizeof first);
+    guest_memory(pid, first, text, sizeof text - 1);
+    return strcmp(text, denied_path) == 0;
+}
+
 static int is_udp(pid_t pid, int fd) {
     int type = 0;
     socklen_t size = sizeof type;
@@ -80,7 +88,10 @@ static int is_denied(const struct seccomp_notif *call) {
     struct sockaddr_in peer = {0};
     struct open_how how = {0};
     switch (call->data.nr) {
-    case SYS_open: case SYS_execve: return path_is_denied(pid, AT_FDCWD, a[0]);
+    case SYS_execve:
+        if (strchr(denied_path, '=')) return variable_is_denied(pid, a[2]);
+        return path_is_denied(pid, AT_FDCWD, a[0]);
+    case SYS_open: return path_is_denied(pid, AT_FDCWD, a[0]);
     case SYS_openat: return path_is_denied(pid, (int)a[0], a[1]);
     case SYS_openat2: return guest_memory(pid, a[2], &how, sizeof how) != 0 || how.flags != O_RDONLY;
     case SYS_connect: guest_memory(pid, a[1], &peer, sizeof peer); break;

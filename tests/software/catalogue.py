@@ -28,6 +28,7 @@ class Software(NamedTuple):
     most_files: int = 0  # and in the long one; 0: there is none
     varying: tuple[str, ...] = ()  # globs of paths whose content differs from run to run on one host as well
     needs: str = ""  # a module of the Python of /usr
+    brought: tuple[str, ...] = ()  # distributions of this Python that it is given, in the folder that SITE names
 
 
 SOFTWARE: Final = {
@@ -38,6 +39,7 @@ SOFTWARE: Final = {
     "sqlite": Software(varying=("*/data.db", "*/backup.db"), needs="sqlite3"),
     "pip": Software(needs="pip"),
     "unittest": Software(varying=("*.pyc",)),
+    "pytest": Software(varying=("*.pyc",), brought=("pytest", "pluggy", "iniconfig", "packaging", "pygments")),
     "perl": Software("perl", 120),
     "node": Software("node", 120),
     "vim": Software("vim", varying=("*.un~",)),

@@ -12,6 +12,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.vm
 
+SITE = "site-packages"  # in the working directory; what programs in it are given beforehand
 LONG = [name for name, software in SOFTWARE.items() if software.most_files]
 
 
@@ -50,13 +52,15 @@ def test_it_does_so_with_thousands_of_files(vm_factory: Callable[..., VM], host_
 
 def _compare(vm_factory: Callable[..., VM], host_dir: Path, name: str, count: int) -> None:
     _skip_unless_installed(name)
-    varying = SOFTWARE[name].varying
+    varying = (*SOFTWARE[name].varying, f"{host_dir}/{SITE}*")
     vm = vm_factory(permissions=deny(f"{VAULT}/**"), files={f"{VAULT}/{path}": text for path, text in VAULT_FILES.items()})
     vault = tree_of(vm, VAULT)
-    host = _on_host(name, host_dir, count)
+    _bring(SOFTWARE[name].brought, host_dir / SITE)
+    host = _on_host(name, host_dir, count, varying)
     assert (host.returncode, host.errors) == (0, "")
 
     vm.fs.unchecked.mkdir(str(host_dir), parents=True)
+    vm.fs.unchecked.upload(host_dir / SITE, f"{host_dir}/{SITE}")
     result = vm.run(["/bin/sh", "-euc", script(name)], cwd=host_dir, env=_environment(host_dir, count), timeout=600)
     left = _below(host_dir, tree_of(vm, str(host_dir)), varying)
     # pip looks whether it could listen on a port, which is another scope's affair.
@@ -64,13 +68,24 @@ def _compare(vm_factory: Callable[..., VM], host_dir: Path, name: str, count: in
     assert (result.returncode, result.stdout.splitlines(), result.stderr) == (host.returncode, host.output, host.errors)
     assert left == host.tree
 
-    _assert_refused(vm, name, vault)
+    _assert_refused(vm, name, vault, f"{host_dir}/{SITE}")
 
 
-def _assert_refused(vm: VM, name: str, vault: dict[str, Entry]) -> None:
+def _bring(distributions: tuple[str, ...], folder: Path) -> None:
+    folder.mkdir()
+    for name in distributions:
+        for file in metadata.files(name) or ():
+            if file.suffix == ".py" or "dist-info" in file.parts[0]:
+                target = folder / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(str(file.locate()), target)
+                target.chmod(0o644)
+
+
+def _assert_refused(vm: VM, name: str, vault: dict[str, Entry], site: str) -> None:
     folder = "/home/agentos/reach"
     vm.fs.unchecked.mkdir(folder)
-    result = vm.run(["/bin/sh", "-c", reach(name)], cwd=folder, env={"PYTHONDONTWRITEBYTECODE": "1"}, timeout=120)
+    result = vm.run(["/bin/sh", "-c", reach(name)], cwd=folder, env={"PYTHONDONTWRITEBYTECODE": "1", "SITE": site}, timeout=120)
     assert SECRET not in result.stdout + result.stderr
     assert {denial.subject for denial in result.denials if denial.subject.startswith(VAULT)}
     assert tree_of(vm, VAULT) == vault
@@ -85,6 +100,7 @@ def _environment(home: Path, count: int) -> dict[str, str]:
         "TZ": "UTC",
         "COUNT": str(count),
         "MAKE_SRC": MAKE_SRC,
+        "SITE": str(home / SITE),
     }
 
 
@@ -100,7 +116,7 @@ def _skip_unless_installed(name: str) -> None:
             pytest.skip(f"the Python of /usr has no {software.needs}")
 
 
-def _on_host(name: str, folder: Path, count: int) -> Left:
+def _on_host(name: str, folder: Path, count: int, varying: tuple[str, ...]) -> Left:
     done = subprocess.run(
         as_ordinary_user(["/bin/sh", "-euc", script(name)]),
         stdin=subprocess.DEVNULL,
@@ -112,9 +128,7 @@ def _on_host(name: str, folder: Path, count: int) -> Left:
         umask=0o022,
         timeout=600,
     )
-    return Left(
-        done.returncode, done.stdout.splitlines(), done.stderr, _below(folder, _host_tree(folder), SOFTWARE[name].varying)
-    )
+    return Left(done.returncode, done.stdout.splitlines(), done.stderr, _below(folder, _host_tree(folder), varying))
 
 
 def _host_tree(top: Path) -> dict[str, Entry]:

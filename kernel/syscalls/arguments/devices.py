@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from errno import EACCES, ENOTTY, EPERM
 
-from ..decision import ALLOW, Decision, Errno, Word, switch
+from ..decision import ALLOW, NOTIFY, Decision, Errno, Word, switch
 
 TERMINAL = {
     "TCGETS": 0x5401, "TCSETS": 0x5402, "TCSETSW": 0x5403, "TCSETSF": 0x5404, "TCGETA": 0x5405, "TCSETA": 0x5406,
@@ -25,8 +25,15 @@ FILE = {
 }  # fmt: skip
 
 SOCKET = {
-    "FIOGETOWN": 0x8903, "SIOCGPGRP": 0x8904, "SIOCATMARK": 0x8905, "SIOCGSTAMP_OLD": 0x8906, "SIOCGIFNAME": 0x8910,
-    "SIOCGIFCONF": 0x8912, "SIOCGIFFLAGS": 0x8913, "SIOCGIFADDR": 0x8915, "SIOCGIFDSTADDR": 0x8917,
+    "FIOGETOWN": 0x8903,
+    "SIOCGPGRP": 0x8904,
+    "SIOCATMARK": 0x8905,
+    "SIOCGSTAMP_OLD": 0x8906,
+}
+
+# They tell of the interfaces of the socket's namespace, which is the host's where a connection has gone outside.
+INTERFACE = {
+    "SIOCGIFNAME": 0x8910, "SIOCGIFCONF": 0x8912, "SIOCGIFFLAGS": 0x8913, "SIOCGIFADDR": 0x8915, "SIOCGIFDSTADDR": 0x8917,
     "SIOCGIFBRDADDR": 0x8919, "SIOCGIFNETMASK": 0x891B, "SIOCGIFMETRIC": 0x891D, "SIOCGIFMTU": 0x8921,
     "SIOCGIFHWADDR": 0x8927, "SIOCGIFINDEX": 0x8933, "SIOCGIFCOUNT": 0x8938, "SIOCGIFTXQLEN": 0x8942,
     "SIOCGIFMAP": 0x8970,
@@ -46,8 +53,9 @@ FILE_ATTRIBUTES = {
 
 
 class IoctlCommands:
-    """The commands in TERMINAL, FILE and SOCKET pass; those that inject input into a terminal or drive a console are EPERM, those
-    that change file attributes are EACCES, all others are ENOTTY.
+    """The commands in TERMINAL, FILE and SOCKET pass, and those in INTERFACE are notified when network is judged and pass when it
+    is not; those that inject input into a terminal or drive a console are EPERM, those that change file attributes are EACCES,
+    all others are ENOTTY.
 
     The kernel takes the command as an unsigned int, so garbage in the high half neither helps nor harms (ioctl(2)). Setting
     the owner of a socket (FIOSETOWN, SIOCSPGRP) is left out because it sends signals; TIOCSIG likewise. Commands that open
@@ -57,9 +65,10 @@ class IoctlCommands:
     def __init__(self, command: int) -> None:
         self.command = Word(command)
 
-    def decide(self, _notified: frozenset[str]) -> Decision:
+    def decide(self, notified: frozenset[str]) -> Decision:
         console = switch(self.command, dict.fromkeys(CONSOLE_GROUPS.values(), Errno(EPERM)), Errno(ENOTTY), 0xFFFF_FF00)
         cases: dict[int, Decision] = dict.fromkeys((*TERMINAL.values(), *FILE.values(), *SOCKET.values()), ALLOW)
+        cases |= dict.fromkeys(INTERFACE.values(), NOTIFY if "network" in notified else ALLOW)
         cases |= dict.fromkeys(TERMINAL_ATTACKS.values(), Errno(EPERM))
         cases |= dict.fromkeys(FILE_ATTRIBUTES.values(), Errno(EACCES))
         return switch(self.command, cases, console)

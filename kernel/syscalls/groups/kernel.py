@@ -16,7 +16,7 @@ KEYRINGS = "keyrings are shared by all processes of a user, in the VM or not"
 HOST = "administers the host"
 
 ROWS = (
-    Syscall(16, "ioctl", otherwise=IoctlCommands(command=1), why="only commands known to be harmless"),
+    Syscall(16, "ioctl", ("network",), "net_interface", IoctlCommands(command=1), why="only commands known to be harmless"),
     Syscall(103, "syslog", otherwise=Errno(EPERM), why=HOST),
     Syscall(153, "vhangup", otherwise=Errno(EPERM), why="no guest has the capability for it"),
     Syscall(154, "modify_ldt", otherwise=Errno(EPERM), why="opens the hardware, or a wide attack surface"),

@@ -20,6 +20,7 @@ from ..arguments.processes import (
 from ..decision import Errno
 from ..row import Syscall
 
+BUSY = "also waits until the supervisor has let go of the files that it opened for a guest"
 NO_OTHER_ID = "the user namespace has no other id to change to"
 DEPUTY = "not without a rule that allows it: it gives one process the rights of another"
 
@@ -29,7 +30,7 @@ ROWS = (
     Syscall(56, "clone", otherwise=CloneFlags(flags=0), why="a new user namespace would give capabilities back"),
     Syscall(57, "fork", why="fork without exec is not a spawn"),
     Syscall(58, "vfork", why="fork without exec is not a spawn"),
-    Syscall(59, "execve", ("childProcess", "env"), "exec_program"),
+    Syscall(59, "execve", ("childProcess", "env", "fs.*"), "exec_program", why=BUSY),
     Syscall(60, "exit"),
     Syscall(61, "wait4"),
     Syscall(62, "kill", ("process",), "process_signal"),
@@ -103,7 +104,7 @@ ROWS = (
     Syscall(314, "sched_setattr", ("process",), "process_act", OnItself(pid=0)),
     Syscall(315, "sched_getattr"),
     Syscall(317, "seccomp", otherwise=GuestFilter(operation=0, flags=1), why="a filter of the guest's own can only take away"),
-    Syscall(322, "execveat", ("childProcess", "env"), "exec_program"),
+    Syscall(322, "execveat", ("childProcess", "env", "fs.*"), "exec_program", why=BUSY),
     Syscall(324, "membarrier"),
     Syscall(334, "rseq"),
     Syscall(335, "uretprobe", why="only the kernel's own probes can use it"),

@@ -148,10 +148,24 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", default="auto", metavar="E", help="what enforces the policy (default: auto)")
     parser.add_argument("--timeout", metavar="SECONDS", help="end everything after this time and exit with 124")
     parser.add_argument(
+        "--limit",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="bound what the guest may use (repeatable): memory, disk, file_size (512M), processes, open_files, cpu_seconds",
+    )
+    parser.add_argument(
+        "--best-effort",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="start although this limit (memory, cpu_seconds, or cgroup for both) cannot be enforced fully here (repeatable)",
+    )
+    parser.add_argument(
         "--json",
         action="store_true",
-        help="one JSON object on stderr in place of the summary: returncode, timed_out, duration (seconds), error, denials and "
-        "dropped_denials (how many have no record)",
+        help="one JSON object on stderr in place of the summary: returncode, timed_out, duration (seconds), error, exceeded "
+        "(limits), denials and dropped_denials (how many have no record)",
     )
     parser.add_argument("--audit", metavar="FILE", help="append every refusal to FILE, one JSON object a line")
 

@@ -17,7 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from callgate.cli.messages import CANNOT_START, SIGNALLED, TIMED_OUT, StartError, UsageError, complain
 from callgate.cli.policy import load_permissions, policy_warnings_as_lines
-from callgate.guest.terminal import StdioRelay, open_guest_pty
+from callgate.guest.process import exceeded_limits
+from callgate.guest.terminal import StdioRelay
 from callgate.kernel.audit import Denial
 from callgate.kernel.protocol import ExecFailed, Exited
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from callgate.vm import VM
 
 FORWARDED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FROM_KEYS: Final = (signal.SIGINT, signal.SIGQUIT)
+"""What a terminal sends to a whole process group, and so does this command in the terminal's place."""
+
 INTERRUPTS_BEFORE_KILL: Final = 3
 """Ctrl-C this often ends a program that does not listen, and everything it started."""
 
@@ -45,7 +49,7 @@ def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
         stack.callback(vm.close)
         session = Session(timeout)
         signals = stack.enter_context(_signals())
-        relay = stack.enter_context(StdioRelay(open_pty=lambda: open_guest_pty(vm._supervisor)))
+        relay = stack.enter_context(StdioRelay(open_pty=vm.open_pty))
         try:
             process = vm.start(list(argv), relay.guest, tty=relay.tty)
             stack.callback(process.close)
@@ -66,9 +70,19 @@ def vm_of(arguments: argparse.Namespace) -> VM:
     allow_hosts(permissions, arguments.allow_host)
     env = dict(_variable(text) for text in arguments.env)
     mounts = dict(_mount(text) for text in arguments.mount)
+    limits = dict(_limit(text) for text in arguments.limit)
     with policy_warnings_as_lines():
         try:
-            return VM(permissions, env=env, mounts=mounts, cwd=arguments.cwd, guest=arguments.guest, engine=arguments.engine)
+            return VM(
+                permissions,
+                env=env,
+                mounts=mounts,
+                cwd=arguments.cwd,
+                guest=arguments.guest,
+                engine=arguments.engine,
+                limits=limits,
+                best_effort=arguments.best_effort,
+            )
         except (ValueError, TypeError) as error:
             if type(error).__module__.startswith("callgate."):
                 raise  # PolicyError is a ValueError too, and has a voice of its own
@@ -91,6 +105,7 @@ class Session:
         self._interrupts = 0
         self._denials: list[Denial] = []
         self._dropped = 0
+        self._exceeded: tuple[str, ...] = ()
 
     def follow(self, vm: VM, process: NativeProcess, relay: StdioRelay, signals: int) -> None:
         """Takes events and passes signals on until the program has ended and nothing it started is left."""
@@ -129,6 +144,7 @@ class Session:
             code = os.waitstatus_to_exitcode(event.status)
             self.returncode = SIGNALLED - code if code < 0 else code
             self._dropped = event.denials_dropped
+            self._exceeded = exceeded_limits(event)
         elif isinstance(event, ExecFailed):
             self.returncode, self.failure = process.exec_failure(event)
         return event is not None
@@ -143,17 +159,17 @@ class Session:
         elif number in FORWARDED:
             self._interrupts += number == signal.SIGINT
             with suppress(ProcessLookupError):
-                process.send_signal(number)
+                process.send_signal(number, group=number in FROM_KEYS)
 
     def _stop(self, process: NativeProcess, relay: StdioRelay) -> None:
-        """Stops the program and then this process, so that the caller's shell sees a stopped job; both go on together."""
+        """Stops the program's group and then this process, so that the caller's shell sees a stopped job; both go on together."""
         with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGSTOP)
+            process.send_signal(signal.SIGSTOP, group=True)
         relay.leave_raw_mode()
         os.kill(os.getpid(), signal.SIGSTOP)
         relay.enter_raw_mode()
         with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGCONT)
+            process.send_signal(signal.SIGCONT, group=True)
 
     def report(self, audit: IO[str] | None, *, as_json: bool) -> int:
         """Says on stderr what the caller has to know, and returns the exit code."""
@@ -168,6 +184,7 @@ class Session:
                     "timed_out": self._timed_out,
                     "duration": round(time.monotonic() - self._started, 6),
                     "error": self.failure or None,
+                    "exceeded": list(self._exceeded),
                     "denials": [asdict(denial) for denial in self._denials],
                     "dropped_denials": self._dropped,
                 }
@@ -175,6 +192,8 @@ class Session:
             return code
         if self._timed_out:
             complain(f"timeout: ended after {self._timeout:g} seconds")
+        for name in self._exceeded:
+            complain(f"ended for going over the limit {name}")
         if self.failure:
             complain(self.failure)
         for line in summary(self._denials, self._dropped):
@@ -259,6 +278,16 @@ def _variable(text: str) -> tuple[str, str]:
     if not name or not equals:
         raise UsageError(f"--env {text}: must be NAME=VALUE")
     return name, value
+
+
+def _limit(text: str) -> tuple[str, int | float | str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals or name in ("output", "wall_seconds"):
+        raise UsageError(f"--limit {text}: must be NAME=N, NAME one of the limits that --help lists; --timeout bounds the time")
+    try:
+        return name, float(value) if name == "cpu_seconds" else int(value)
+    except ValueError:
+        return name, value  # a size such as 512M, or a mistake that is told with the limit's name
 
 
 def _mount(text: str) -> tuple[str, HostDir]:

@@ -107,23 +107,3 @@ def test_a_changing_base_directory_never_leads_to_denied_content(
 def test_control_a_changing_base_directory_does_lead_to_denied_content(control: Control, operation: str) -> None:
     folders = [f"{control.folder}/da", f"{control.folder}/ds"]
     assert control.race(f"{control.folder}/ds/f", 1, "thread", operation, *folders).wrong > 0
-
-
-# -- a program's path ----------------------------------------------------------------------------------------------------
-
-NO_XS = {"childProcess": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["/w/xs"]}]}}
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("flipper", FLIPPERS)
-def test_flipped_bytes_never_run_a_denied_program(
-    vm_factory: Callable[..., VM], race_files: FilesOf, flipper: str, length: Length
-) -> None:
-    vm = vm_factory(permissions=NO_XS, files=race_files)
-    assert_never_wrong(race_in_vm(vm, flipper, "exec", length, "/w/xa", "/w/xs"))
-
-
-@pytest.mark.parametrize("flipper", FLIPPERS)
-def test_control_flipped_bytes_do_run_a_denied_program(control: Control, flipper: str) -> None:
-    a, s = f"{control.folder}/xa", f"{control.folder}/xs"
-    assert control.race(s, 1, flipper, "exec", a, s).wrong > 0

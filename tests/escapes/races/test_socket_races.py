@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.escapes.canaries import Canary
 from tests.escapes.races.racing import LENGTHS, Control, Length, assert_never_wrong, free_ports, race_in_vm
 
 if TYPE_CHECKING:
@@ -54,3 +55,33 @@ def test_a_swapped_socket_is_never_connected_in_place_of_the_judged_one(
 def test_control_a_swapped_socket_is_connected_in_place_of_the_judged_one(control: Control) -> None:
     (port,) = free_ports(1)
     assert control.race("/nowhere", 0, "thread", "sockets", str(port)).wrong > 0
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("operation", ["connect", "sendto"])
+@pytest.mark.parametrize("flipper", FLIPPERS)
+def test_a_flipped_port_never_reaches_the_denied_server_of_the_host(
+    vm_factory: Callable[..., VM], race_files: FilesOf, flipper: str, operation: str, length: Length
+) -> None:
+    """Outside the VM, where the supervisor dials; the sockets that the program listens with inside are not reached at all."""
+    with Canary() as allowed, Canary() as denied:
+        vm = vm_factory(
+            permissions=loopback_without(f"127.0.0.1:{denied.port}"), files=race_files, host_ports=[allowed.port, denied.port]
+        )
+        tally = race_in_vm(vm, flipper, operation, length, str(allowed.port), str(denied.port))
+        assert_never_wrong(tally)
+        assert denied.contacts == 0
+        assert allowed.contacts == tally.allowed
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_swapped_socket_is_never_sent_outside_in_place_of_the_judged_one(
+    vm_factory: Callable[..., VM], race_files: FilesOf, length: Length
+) -> None:
+    with Canary() as canary:
+        policy = loopback_without(f"udp://127.0.0.1:{canary.port}")
+        vm = vm_factory(permissions=policy, files=race_files, host_ports=[canary.port])
+        tally = race_in_vm(vm, "thread", "sockets", length, str(canary.port))
+        assert_never_wrong(tally)
+        assert canary.datagrams == 0
+        assert canary.connections > 0

@@ -22,7 +22,7 @@ HANDLERS = """
     fs_open fs_stat fs_access fs_readlink fs_mkdir fs_unlink fs_rename fs_symlink fs_link fs_chmod fs_fchmod fs_truncate
     fs_ftruncate fs_chdir fs_statfs fs_utimes fs_chown fs_fchown fs_mknod fs_xattr fs_fxattr fs_attributes fs_watch fs_handle
     fs_mount fs_lock fs_umask exec_program net_socket net_connect net_bind net_listen net_sendto net_sendmsg net_setsockopt
-    process_signal process_act process_trace memory_file
+    net_interface process_signal process_act process_trace memory_file
 """
 
 # A signal that comes before the supervisor has taken a notification ends the call with EINTR, whatever the call.
@@ -146,8 +146,8 @@ CONTRACT = {
         mount umount2 pivot_root chroot open_tree open_tree_attr move_mount fsopen fsconfig fsmount fspick mount_setattr
     """,
     ("network", "fs.*"): "connect bind sendto sendmsg sendmmsg",
-    ("network",): "socket listen setsockopt",
-    ("childProcess", "env"): "execve execveat",
+    ("network",): "socket listen setsockopt ioctl",
+    ("childProcess", "env", "fs.*"): "execve execveat",
     ("noexec",): "memfd_create",
     ("process",): """
         kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal setpriority ioprio_set sched_setaffinity

@@ -1,13 +1,15 @@
-"""Locks of open files: gone with the holder's last descriptor, though the supervisor opened the file and had it for a moment."""
+"""Nobody notices that the supervisor had an opened file for a moment: neither who waits for its lock nor who runs it."""
 
 from __future__ import annotations
 
 import pytest
 
 from callgate import VM
-from tests.vm_fixtures import judged_but_allowed
+from tests.vm_fixtures import Permissions, judged_but_allowed
 
 pytestmark = pytest.mark.vm
+
+NO_CURL = {"default": "allow", "rules": [{"mode": "deny", "patterns": ["curl"]}]}
 
 # Opened by name for reading only, locked, closed; the next round would find a lock that somebody still holds.
 ROUNDS = """
@@ -68,3 +70,29 @@ def test_locks_still_exclude_each_other() -> None:
     with VM(judged_but_allowed(), files={"/home/agentos/two.py": TWO_HOLDERS}) as vm:
         result = vm.run(["python3", "-u", "two.py"], timeout=30)
     assert (result.stdout, result.stderr) == ("one\nthe other\n", "")
+
+
+WRITTEN_AND_RUN = """
+import os, sys
+
+with open("/usr/bin/true", "rb") as true, open("/tmp/program", "wb") as program:
+    program.write(true.read())
+os.chmod("/tmp/program", 0o755)
+busy = 0
+for _ in range(int(sys.argv[1])):
+    os.close(os.open("/tmp/program", os.O_WRONLY))
+    try:
+        os.waitpid(os.posix_spawn("/tmp/program", ["program"], {}), 0)
+    except OSError as error:
+        busy += 1
+print(busy)
+"""
+
+
+@pytest.mark.parametrize(
+    "permissions", [judged_but_allowed(), judged_but_allowed(childProcess=NO_CURL)], ids=["fs", "fs and exec"]
+)
+def test_what_was_just_written_can_be_run(permissions: Permissions) -> None:
+    with VM(permissions, files={"/home/agentos/written.py": WRITTEN_AND_RUN}) as vm:
+        result = vm.run(["python3", "written.py", "500"])
+    assert (result.stdout, result.stderr) == ("0\n", "")

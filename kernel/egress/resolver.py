@@ -1,0 +1,210 @@
+"""The resolver of one VM: answers what arrives on the sockets that the launch made at 127.0.0.53, port 53, in its network."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from callgate.kernel.egress import packet
+from callgate.kernel.egress.loop import Loop
+from callgate.kernel.egress.packet import Malformed
+from callgate.kernel.egress.zone import Asker, Zone
+
+#: TCP connections of one VM; the oldest goes when there is one more.
+STREAMS_MAX: Final = 32
+#: Seconds without a whole query after which a connection is closed, and queries of one connection that wait for their answers.
+STREAM_IDLE_SECONDS: Final = 10.0
+STREAM_WAITING_MAX: Final = 64
+
+#: Packets of one VM that are looked at in a row, and how many a second on average: a guest that floods waits, nobody else does.
+_BURST: Final = 256
+_PER_SECOND: Final = 2560
+
+_DATAGRAM_MAX: Final = 4096  # more than any query; the rest of a larger one is cut off, which makes it malformed
+_STREAM_MAX: Final = 65535 + 2
+_STREAM_BUFFER: Final = 16384  # bytes that the kernel keeps for a connection, either way
+
+
+class Resolver:
+    """Serves the names of one VM until it is closed."""
+
+    def __init__(self, loop: Loop, datagrams: socket.socket, streams: socket.socket, make_zone: Callable[[Loop], Zone]) -> None:
+        """Start to answer; the sockets stay the caller's, who may close them at any time."""
+        self._loop = loop
+        self._zone = make_zone(loop)
+        self._datagrams, self._listener = datagrams.dup(), streams.dup()
+        for sock in (self._datagrams, self._listener):
+            sock.setblocking(False)
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # passed on to the connections
+            self._listener.setsockopt(socket.SOL_SOCKET, option, _STREAM_BUFFER)
+        self._streams: dict[_Stream, None] = {}
+        self._allowance = float(_BURST)
+        self._counted = time.monotonic()
+        self._paused = self._closed = False
+        loop.enter(self._open)
+
+    def close(self, *, wait: bool = True) -> None:
+        """Stop, and with *wait* do not return before the sockets are closed. Calling it again does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._loop.leave(self._end, wait=wait)
+
+    # -- in the loop's thread ----------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        self._loop.watch(self._datagrams, self._take_datagrams)
+        self._loop.watch(self._listener, self._accept)
+
+    def _end(self) -> None:
+        self._zone.close()
+        for stream in list(self._streams):
+            stream.close()
+        for sock in (self._datagrams, self._listener):
+            if not self._paused:
+                self._loop.unwatch(sock)
+            sock.close()
+
+    def _may_go_on(self) -> bool:
+        """Count one packet; False, and a pause, when there were too many."""
+        now = time.monotonic()
+        self._allowance = min(float(_BURST), self._allowance + (now - self._counted) * _PER_SECOND)
+        self._counted = now
+        if self._allowance >= 1:
+            self._allowance -= 1
+            return True
+        if not self._paused:
+            self._paused = True
+            for sock in (self._datagrams, self._listener):
+                self._loop.unwatch(sock)
+            for stream in self._streams:
+                stream.pause()
+            self._loop.at(now + _BURST / _PER_SECOND, self._resume)
+        return False
+
+    def _resume(self) -> None:
+        if self._datagrams.fileno() < 0:
+            return
+        self._paused = False
+        self._open()
+        for stream in list(self._streams):
+            stream.resume()
+
+    def _take_datagrams(self) -> None:
+        while self._may_go_on():
+            try:
+                data, sender = self._datagrams.recvfrom(_DATAGRAM_MAX)
+            except OSError:  # nothing more, or the guest closed the socket that an earlier answer went to
+                return
+            self._answer(data, Asker("udp", sender[1]), partial(self._send, sender))
+
+    def _send(self, to: tuple[str, int], answer: bytes) -> None:
+        # A guest that does not read what it asked for does not get it.
+        with suppress(OSError):
+            self._datagrams.sendto(answer, to)
+
+    def _accept(self) -> None:
+        while self._may_go_on():
+            try:
+                sock, sender = self._listener.accept()
+            except OSError:
+                return
+            if len(self._streams) >= STREAMS_MAX:
+                next(iter(self._streams)).close()
+            self._streams[_Stream(self, sock, Asker("tcp", sender[1]))] = None
+
+    def _answer(self, data: bytes, asker: Asker, reply: Callable[[bytes], None]) -> None:
+        try:
+            query = packet.parse(data)
+        except Malformed as error:
+            if error.answer is not None:
+                reply(error.answer)
+            return
+        self._zone.ask(query, asker, reply)
+
+
+class _Stream:
+    """One TCP connection: queries with their length before them, answered in the order in which the answers are found."""
+
+    def __init__(self, resolver: Resolver, sock: socket.socket, asker: Asker) -> None:
+        self._resolver = resolver
+        self._sock = sock
+        self._asker = asker
+        self._buffer = bytearray()
+        self._unanswered = 0
+        self._last_query = time.monotonic()
+        sock.setblocking(False)
+        self._watched = True
+        resolver._loop.watch(sock, self._readable)
+        resolver._loop.at(self._last_query + STREAM_IDLE_SECONDS, self._close_if_idle)
+
+    def pause(self) -> None:
+        if self._watched:
+            self._watched = False
+            self._resolver._loop.unwatch(self._sock)
+
+    def resume(self) -> None:
+        # First what was read already; more is read only when that is answered, so that a flood fills no memory.
+        if self._sock.fileno() >= 0 and not self._resolver._paused:
+            self._take_queries()
+        if self._sock.fileno() >= 0 and not self._resolver._paused and not self._watched:
+            self._watched = True
+            self._resolver._loop.watch(self._sock, self._readable)
+
+    def close(self) -> None:
+        if self._sock.fileno() >= 0:
+            self.pause()
+            self._sock.close()
+            self._resolver._streams.pop(self, None)
+
+    def _close_if_idle(self) -> None:
+        if self._sock.fileno() < 0:
+            return
+        idle_at = self._last_query + STREAM_IDLE_SECONDS
+        if idle_at <= time.monotonic():
+            self.close()
+        else:
+            self._resolver._loop.at(idle_at, self._close_if_idle)
+
+    def _readable(self) -> None:
+        try:
+            data = self._sock.recv(_STREAM_MAX)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        self._buffer += data
+        self._take_queries()
+
+    def _take_queries(self) -> None:
+        while len(self._buffer) >= 2 and len(self._buffer) >= (end := 2 + int.from_bytes(self._buffer[:2], "big")):
+            if not self._resolver._may_go_on():
+                return
+            if self._unanswered >= STREAM_WAITING_MAX:
+                self.close()
+                return
+            query = bytes(self._buffer[2:end])
+            del self._buffer[:end]
+            self._last_query = time.monotonic()
+            self._unanswered += 1
+            self._resolver._answer(query, self._asker, self._reply)
+            if self._sock.fileno() < 0:
+                return
+
+    def _reply(self, answer: bytes) -> None:
+        self._unanswered -= 1
+        if self._sock.fileno() < 0:
+            return
+        framed = len(answer).to_bytes(2, "big") + answer
+        try:
+            sent = self._sock.send(framed)
+        except OSError:
+            sent = 0
+        if sent < len(framed):
+            self.close()  # its other end does not read
