@@ -13,6 +13,7 @@ import pytest
 
 from callgate import Binding, BindingContext, PermissionDenied
 from tests.bindings.conftest import SECONDS, Held
+from tests.vm_fixtures import callgate
 
 if TYPE_CHECKING:
     from callgate import VM
@@ -554,3 +555,10 @@ def test_no_mount_covers_the_service(vm_factory: Factory, host_dir: Any) -> None
         with pytest.raises(ValueError, match="is the VM's own and cannot be covered"):
             vm_factory(mounts={place: HostDir(host_dir, mode="rw")})
     assert not list(host_dir.iterdir())
+
+
+def test_the_command_line_tells_of_what_the_host_refused() -> None:
+    done = callgate("run", "--", "sh", "-c", "callgate-bindings call nothing; cat /etc/none 2>/dev/null; true")
+    assert (done.returncode, done.stdout) == (0, "")
+    message = "EACCES: permission denied, binding://nothing: blocked by binding.invoke policy"
+    assert done.stderr == f"callgate-bindings: {message}\ncallgate: 1 operation refused\ncallgate:   {message}\n"
