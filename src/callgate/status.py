@@ -51,7 +51,7 @@ def enforcement(plan: Plan) -> dict[str, str]:
         "a namespace of loopback alone; the supervisor judges and makes what leaves it, the VM's resolver judges names"
     )
     texts["env"] = "names that may not be read are left out of the environment programs start with; vm.env is judged"
-    texts["binding"] = "vm.call is judged before the function is reached"
+    texts["binding"] = "the host judges each call, a guest's and that of vm.call, before the function is reached"
     return texts
 
 
