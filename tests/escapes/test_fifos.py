@@ -60,7 +60,7 @@ fd = os.open(path, os.O_WRONLY); os.write(fd, b"four"); os.close(fd); print(os.w
 """
 
 
-@pytest.mark.parametrize("rounds", ["300", pytest.param("20000", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", ["300", pytest.param("5000", marks=pytest.mark.slow)])
 def test_a_fifo_is_opened_as_on_the_bare_host(vm_factory: Callable[..., VM], host_dir: Path, rounds: str) -> None:
     command = as_ordinary_user(["/usr/bin/python3", "-c", PROGRAM, str(host_dir), rounds])
     on_host = subprocess.run(command, capture_output=True, text=True, check=True, cwd=host_dir, timeout=300).stdout
