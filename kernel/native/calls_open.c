@@ -115,8 +115,9 @@ static bool open_at_once(struct cg_call *call, const struct cg_fs_target *target
         return true;
     }
     if (!(flags & O_NONBLOCK) && S_ISFIFO(st.st_mode) && await_writer(call, fd) != 0) {
-        cg_answer_error(call, errno);
-        close(fd);
+        const int error = errno;
+        close(fd); /* before the answer: a writer that comes next must find no reader */
+        cg_answer_error(call, error);
         return true;
     }
     if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, 0);
