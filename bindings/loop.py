@@ -22,6 +22,7 @@ Handler: TypeAlias = Callable[[int], None]
 _EVENTS_AT_ONCE: Final = 64
 #: How often it is looked whether what runs on the loop's thread is still the same, in seconds.
 _LOOK_SECONDS: Final = 0.02
+_LONGEST_WAIT: Final = 86_400.0  # epoll takes no infinity
 
 
 class Loop:
@@ -121,12 +122,10 @@ class Loop:
                 self._watcher = threading.Thread(target=self._watch_turns, name="callgate-host-services-watch", daemon=True)
                 self._watcher.start()
 
-    def end_here(self) -> bool:
+    def end_here(self, adopt: Callable[[], None]) -> bool:
         """The function has ended. False if it was adopted: the calling thread is no longer the loop's, and must not act as it."""
-        if not self.is_here:
-            return False
         with self._turn_lock:  # an adoption that has begun is waited for
-            if self._adopt is None:
+            if self._adopt is not adopt:
                 return False
             self._adopt = None
             return True
@@ -152,13 +151,16 @@ class Loop:
 
     def _run(self) -> None:
         global _current
-        this = threading.current_thread()
+        this, handlers, poll = threading.current_thread(), self._handlers, self._epoll.poll
         while True:
-            wait = self._wakes_at - time.monotonic()
-            for fd, mask in self._epoll.poll(None if wait == math.inf else max(wait, 0), _EVENTS_AT_ONCE):
-                handler = self._handlers.get(fd)
+            wait = min(self._wakes_at - time.monotonic(), _LONGEST_WAIT)
+            for fd, mask in poll(wait if wait > 0 else 0, _EVENTS_AT_ONCE):
+                handler = handlers.get(fd)
                 if handler is not None:
-                    self._guarded(handler, mask)
+                    try:
+                        handler(mask)
+                    except Exception:  # noqa: BLE001 - see `_guarded`, without the cost of the call
+                        sys.excepthook(*sys.exc_info())
                     if self._thread is not this:
                         return  # another one took over while a function ran here
             while self._errands:

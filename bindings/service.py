@@ -249,12 +249,10 @@ class HostService:
             return False  # whatever is wrong is found, and told, on the usual way
         adopted: list[Call] = []
 
-        def call() -> Call | None:
-            made = Call(self, connection, number, binding, arguments, keywords, CallReplies(number))
-            return made if self._book(connection, made, 0) else None
-
         def adopt() -> None:
-            adopted.extend(filter(None, [call()]))
+            made = Call(self, connection, number, binding, arguments, keywords, CallReplies(number))
+            if self._book(connection, made, 0):
+                adopted.append(made)
 
         value, failure = None, None
         before = time.monotonic()
@@ -263,7 +261,7 @@ class HostService:
             value = binding.function(*arguments, **keywords)
         except BaseException as error:  # noqa: BLE001 - whatever the operator's function raises is the answer to this call, no more
             failure = raised(error)
-        here = self._loop.end_here()
+        here = self._loop.end_here(adopt)
         self._learn(name, time.monotonic() - before)
         if here and failure is None and type(value) in DATA:
             try:

@@ -131,7 +131,6 @@ struct cg_vm {
     sem_t receivers; /* the roles that are free */
     atomic_int waiting_workers, receiving_workers, blocked_workers; /* waiting: for such a role; receiving: in the call that does it */
     atomic_bool second_started;
-    atomic_bool umask_changed; /* a guest has called umask(2); until then all have the one that init gave them */
     pthread_rwlock_t handing_over; /* shared: while a descriptor is the caller's and ours */
     atomic_uint_least64_t notified, denials, dropped;
 };

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ import pytest
 
 from callgate import Binding, BindingContext, PermissionDenied
 from tests.bindings.conftest import SECONDS, Held
+from tests.vm_fixtures import callgate
 
 if TYPE_CHECKING:
     from callgate import VM
@@ -554,3 +557,44 @@ def test_no_mount_covers_the_service(vm_factory: Factory, host_dir: Any) -> None
         with pytest.raises(ValueError, match="is the VM's own and cannot be covered"):
             vm_factory(mounts={place: HostDir(host_dir, mode="rw")})
     assert not list(host_dir.iterdir())
+
+
+def test_the_command_line_tells_of_what_the_host_refused() -> None:
+    done = callgate("run", "--", "sh", "-c", "callgate-bindings call nothing; cat /etc/none 2>/dev/null; true")
+    assert (done.returncode, done.stdout) == (0, "")
+    message = "EACCES: permission denied, binding://nothing: blocked by binding.invoke policy"
+    assert done.stderr == f"callgate-bindings: {message}\ncallgate: 1 operation refused\ncallgate:   {message}\n"
+
+
+def test_a_forked_copy_of_the_host_leaves_the_service_to_its_owner(vm_factory: Factory) -> None:
+    vm = vm_factory(bindings={"add": add})
+    assert by_command(vm, "add", a=1, b=1).returncode == 0
+    child = os.fork()
+    if child == 0:
+        vm.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert by_command(vm, "add", a=1, b=2).stdout == '{"ok": true, "result": 3}\n'
+
+
+def test_a_function_may_use_its_own_vm(vm_factory: Factory) -> None:
+    def nested(context: BindingContext, depth: int) -> str:
+        if depth == 0:
+            return "bottom"
+        done = context.vm.run(["callgate-bindings", "call", "nested", "--depth", str(depth - 1)])
+        return str(json.loads(done.stdout)["result"])
+
+    vm = vm_factory(bindings={"nested": nested})
+    for _ in range(4):  # quick at depth 0, so that the deeper ones begin on the serving thread
+        assert vm.run("nested --depth 0").stdout == '{"ok": true, "result": "bottom"}\n'
+    assert vm.run("nested --depth 3").stdout == '{"ok": true, "result": "bottom"}\n'
+
+
+def test_a_function_may_close_its_own_vm(vm_factory: Factory) -> None:
+    def stop(context: BindingContext) -> None:
+        context.vm.close()
+
+    vm = vm_factory(bindings={"stop": stop})
+    with contextlib.suppress(Exception):  # the run, and with it the VM, ends in the middle
+        vm.run("stop")
+    assert vm.closed
