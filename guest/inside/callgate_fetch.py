@@ -84,7 +84,7 @@ def fetch(
         except urllib.error.HTTPError as error:
             answer = error  # an answer like any other
         with answer:
-            return Answer(answer.url, answer.status, answer.reason, answer.headers, answer.read())
+            return Answer(answer.url, answer.status or 0, answer.reason, answer.headers, answer.read())
     except urllib.error.URLError as error:
         if isinstance(error.reason, PermissionError):
             # Allowed by name, but what the name leads to is not: the text is the one that the record of it has.

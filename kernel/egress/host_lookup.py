@@ -76,7 +76,7 @@ class Jobs:
         self._running = 0
 
     def add(self, job: Callable[[], None]) -> bool:
-        """Have *job* done by a thread, now or when there is a place; False if too many wait."""
+        """Have *job* done by a thread, now or when there is a place; False if too many wait, or there is no thread to be had."""
         with self._lock:
             if self._running < RUNNING_MAX:
                 self._running += 1
@@ -85,8 +85,13 @@ class Jobs:
                 return True
             else:
                 return False
-        # A daemon: the end of the program does not wait for a resolver that hangs.
-        threading.Thread(target=self._work, args=(job,), name="callgate-lookup", daemon=True).start()
+        try:
+            # A daemon: the end of the program does not wait for a resolver that hangs.
+            threading.Thread(target=self._work, args=(job,), name="callgate-lookup", daemon=True).start()
+        except RuntimeError:  # the host has no room for one more thread
+            with self._lock:
+                self._running -= 1
+            return False
         return True
 
     def clear(self) -> None:

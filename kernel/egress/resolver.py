@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from callgate.kernel.egress import packet
-from callgate.kernel.egress.loop import Loop
+from callgate.kernel.egress.loop import Call, Loop
 from callgate.kernel.egress.packet import Malformed
 from callgate.kernel.egress.zone import Asker, Zone
 
@@ -20,9 +20,10 @@ STREAMS_MAX: Final = 32
 STREAM_IDLE_SECONDS: Final = 10.0
 STREAM_WAITING_MAX: Final = 64
 
-#: Packets of one VM that are looked at in a row, and how many a second on average: a guest that floods waits, nobody else does.
-_BURST: Final = 256
-_PER_SECOND: Final = 2560
+#: How much of the thread's processor time one VM may take on average, and how many seconds of it in a row: a guest that floods,
+#: or asks what takes long to judge, waits, and nobody else does.
+_SHARE: Final = 0.25
+_BURST_SECONDS: Final = 0.05
 
 _DATAGRAM_MAX: Final = 4096  # more than any query; the rest of a larger one is cut off, which makes it malformed
 _STREAM_MAX: Final = 65535 + 2
@@ -42,8 +43,9 @@ class Resolver:
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # passed on to the connections
             self._listener.setsockopt(socket.SOL_SOCKET, option, _STREAM_BUFFER)
         self._streams: dict[_Stream, None] = {}
-        self._allowance = float(_BURST)
+        self._allowance = _BURST_SECONDS
         self._counted = time.monotonic()
+        self._paid = 0.0
         self._paused = self._closed = False
         loop.enter(self._open)
 
@@ -56,8 +58,8 @@ class Resolver:
     # -- in the loop's thread ----------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        self._loop.watch(self._datagrams, self._take_datagrams)
-        self._loop.watch(self._listener, self._accept)
+        self._watch(self._datagrams, self._take_datagrams)
+        self._watch(self._listener, self._accept)
 
     def _end(self) -> None:
         self._zone.close()
@@ -68,13 +70,27 @@ class Resolver:
                 self._loop.unwatch(sock)
             sock.close()
 
+    def _watch(self, sock: socket.socket, readable: Call) -> None:
+        self._loop.watch(sock, partial(self._at_its_cost, readable))
+
+    def _at_its_cost(self, call: Call) -> None:
+        """Do what this VM's guests have caused, and take the time that it takes off their allowance."""
+        self._paid = time.thread_time()
+        call()
+        self._pay()
+
+    def _pay(self) -> None:
+        used = time.thread_time()
+        self._allowance -= used - self._paid
+        self._paid = used
+
     def _may_go_on(self) -> bool:
-        """Count one packet; False, and a pause, when there were too many."""
+        """Whether there is processor time left for a packet; if not, a pause until there is."""
+        self._pay()
         now = time.monotonic()
-        self._allowance = min(float(_BURST), self._allowance + (now - self._counted) * _PER_SECOND)
+        self._allowance = min(_BURST_SECONDS, self._allowance + (now - self._counted) * _SHARE)
         self._counted = now
-        if self._allowance >= 1:
-            self._allowance -= 1
+        if self._allowance > 0:
             return True
         if not self._paused:
             self._paused = True
@@ -82,7 +98,7 @@ class Resolver:
                 self._loop.unwatch(sock)
             for stream in self._streams:
                 stream.pause()
-            self._loop.at(now + _BURST / _PER_SECOND, self._resume)
+            self._loop.at(now + (_BURST_SECONDS - self._allowance) / _SHARE, partial(self._at_its_cost, self._resume))
         return False
 
     def _resume(self) -> None:
@@ -138,7 +154,7 @@ class _Stream:
         self._last_query = time.monotonic()
         sock.setblocking(False)
         self._watched = True
-        resolver._loop.watch(sock, self._readable)
+        resolver._watch(sock, self._readable)
         resolver._loop.at(self._last_query + STREAM_IDLE_SECONDS, self._close_if_idle)
 
     def pause(self) -> None:
@@ -152,7 +168,7 @@ class _Stream:
             self._take_queries()
         if self._sock.fileno() >= 0 and not self._resolver._paused and not self._watched:
             self._watched = True
-            self._resolver._loop.watch(self._sock, self._readable)
+            self._resolver._watch(self._sock, self._readable)
 
     def close(self) -> None:
         if self._sock.fileno() >= 0:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-from callgate.scopes import CompiledScope
-from callgate.scopes.glob import compile_glob
+from callgate.scopes import CompiledRule, CompiledScope
+from callgate.scopes.glob import Glob, compile_glob
 
+_REACHING: Final = ("http", "fetch")
 _SCHEMES: Final = ("tcp", "udp")
+_KEPT: Final = 1024  # verdicts of one VM
 _PORTS: Final = 65536
 _WILDCARDS: Final = frozenset("*?")
 
@@ -26,18 +31,22 @@ class NameVerdicts:
     def __init__(self, network: CompiledScope) -> None:
         self._network = network
         self._operations = {name: network.operations.index(name) for name in network.operations}
-        self._ports: tuple[int, ...] | None = None
+        reaching = sum(1 << self._operations[operation] for operation in _REACHING)
+        self._rules = [(rule, _parts(rule)) for rule in network.rules if rule.operations & reaching]
+        self.judge = lru_cache(maxsize=_KEPT)(self._judge)
 
-    def judge(self, name: str) -> NameVerdict:
+    def _judge(self, name: str) -> NameVerdict:
         """The verdict on *name*, in the form that a query's `host` has."""
         allowed, rule = self._network.judge(self._operations["dns"], f"dns://{name}")
-        if self._ports is None:
-            self._ports = _distinguishable_ports(self._network)
+        # Of a thousand rules a few are about this name, and of the ports those that they mention and one other.
+        about = [(each, parts) for each, parts in self._rules if any(part.host.matches(name) for part in parts)]
+        ports = _distinguishable_ports(part.port for _, parts in about for part in parts if part.host.matches(name))
+        network = replace(self._network, rules=tuple(each for each, _ in about))
         reachable = any(
-            self._network.judge(self._operations[operation], f"{scheme}://{name}:{port}")[0]
-            for operation in ("http", "fetch")
+            network.judge(self._operations[operation], f"{scheme}://{name}:{port}")[0]
+            for operation in _REACHING
             for scheme in _SCHEMES
-            for port in self._ports
+            for port in ports
         )
         return NameVerdict(allowed, reachable, rule)
 
@@ -62,16 +71,38 @@ def names_a_host(glob: str) -> bool:
     return bool(set(host) - _WILDCARDS)
 
 
-def _distinguishable_ports(network: CompiledScope) -> tuple[int, ...]:
-    """Ports such that any other is treated as one of them, whatever the name: a glob's last colon is the port's."""
-    patterns = {glob.rpartition(":")[2] for rule in network.rules for glob in rule.globs if not glob.startswith("dns://")}
-    literal = {int(pattern) for pattern in patterns if pattern.isascii() and pattern.isdigit()}
-    wildcards = [compile_glob(pattern) for pattern in patterns if _WILDCARDS & set(pattern) and pattern.strip("*")]
+class _Part(NamedTuple):
+    """A glob about connections: which names it is about, and which of their ports."""
+
+    host: Glob
+    port: str
+
+
+def _parts(rule: CompiledRule) -> tuple[_Part, ...]:
+    """A name holds no colon, so the last one of a glob that matches it is the port's. `**` is about everything."""
+    return tuple(
+        _Part(compile_glob(glob.partition("://")[2].rpartition(":")[0] or "**"), glob.rpartition(":")[2])
+        for glob in rule.globs
+        if not glob.startswith("dns://")
+    )
+
+
+def _distinguishable_ports(patterns: Iterable[str]) -> tuple[int, ...]:
+    """Ports such that any other is treated as one of them by rules whose globs say these things about ports."""
+    given = frozenset(patterns)
+    literal = frozenset(int(pattern) for pattern in given if pattern.isascii() and pattern.isdigit())
+    wildcards = frozenset(pattern for pattern in given if _WILDCARDS & set(pattern) and pattern.strip("*"))
+    return (*sorted(literal), *_others(literal, wildcards))
+
+
+@lru_cache(maxsize=16)
+def _others(literal: frozenset[int], wildcards: frozenset[str]) -> tuple[int, ...]:
+    """Of the ports that are not *literal*, one for each way in which the *wildcards* treat them."""
+    rest = (port for port in range(_PORTS) if port not in literal)
     if not wildcards:
-        other = next(port for port in range(_PORTS) if port not in literal)
-        return (*sorted(literal), other)
+        return (next(rest),)
+    globs = [compile_glob(pattern) for pattern in sorted(wildcards)]
     seen: dict[tuple[bool, ...], int] = {}
-    for port in range(_PORTS):
-        if port not in literal:
-            seen.setdefault(tuple(glob.matches(str(port)) for glob in wildcards), port)
-    return (*sorted(literal), *seen.values())
+    for port in rest:
+        seen.setdefault(tuple(glob.matches(str(port)) for glob in globs), port)
+    return tuple(seen.values())

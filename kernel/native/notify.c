@@ -254,6 +254,7 @@ static void *work(void *context) {
     if (!call || unshare(CLONE_FS) != 0) abort(); /* fail closed: the VM dies with the supervisor */
     for (;;) {
         if (!worker->receiver) {
+            cg_unpin_caller(call); /* one that waits, or goes, keeps nothing */
             if (atomic_load(&vm->waiting_workers) > SPARE_WORKERS && leave(worker)) break;
             while (sem_wait(&vm->receivers) != 0) {} /* EINTR */
             worker->receiver = true;

@@ -166,7 +166,7 @@ def test_the_same_host_with_nothing_missing_enforces(compile_c: Callable[..., Pa
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"hosts": {"a": "127.0.0.1:1"}}, {"host_ports": [80]}, {"engine": "ptrace"}, {"guest": "wasm"}],
+    [{"engine": "ptrace"}, {"guest": "wasm"}],
     ids=lambda arguments: next(iter(arguments)),
 )
 def test_an_argument_that_is_not_built_yet_is_refused_rather_than_ignored(arguments: dict[str, object]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from errno import EACCES, ECONNREFUSED, EINVAL
+from errno import EACCES, EADDRINUSE, ECONNREFUSED, EINVAL, EOPNOTSUPP, EPERM
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -385,3 +386,104 @@ def test_a_socket_outside_hears_only_whom_it_may_send_to(vm_factory: Make) -> No
         finally:
             for peer in peers:
                 peer.close()
+
+
+def test_connecting_while_sending_is_refused_or_not_supported(vm_factory: Make, probe: Probe, canary: Canary) -> None:
+    """Catalogue 73, where the peer is allowed and where it is not; the control is the connection that such programs then make."""
+    fast_open = 0x2000_0000
+    with Canary() as denied:
+        vm = vm_factory(permissions=allow(f"{LOOPBACK}:{canary.port}"), files=probe.files, host_ports=[canary.port, denied.port])
+        for peer, errno in ((inet(LOOPBACK, canary.port), EOPNOTSUPP), (inet(LOOPBACK, denied.port), EACCES)):
+            several = Words((*message(peer).words, 0))
+            lines = [
+                call("socket", INET, STREAM, 0),
+                call("sendto", Earlier(0), Raw(b"x"), 1, fast_open, peer, 16),
+                call("sendmsg", Earlier(0), message(peer), fast_open),
+                call("sendmmsg", Earlier(0), several, 1, fast_open),
+                call("sendto", Earlier(0), Raw(b"x"), 1, fast_open, 0, 0),
+                call("setsockopt", Earlier(0), 6, 30, Raw(b"\1\0\0\0"), 4),
+            ]
+            assert results(probe.in_vm(vm, lines)) == [3, -errno, -errno, -errno, -EOPNOTSUPP, -EACCES]
+        assert (canary.contacts, denied.contacts) == (0, 0)
+        reached = [
+            call("socket", INET, STREAM, 0),
+            call("connect", Earlier(0), inet(LOOPBACK, canary.port), 16),
+            call(
+                "sendto", Earlier(0), Raw(b"x"), 1, 0, inet(LOOPBACK, denied.port), 16
+            ),  # a stream goes where it is connected to
+        ]
+        assert results(probe.in_vm(vm, reached)) == [3, 0, 1]
+        assert (canary.connections, denied.contacts) == (1, 0)
+
+
+@pytest.mark.parametrize("permissions", [{"network": "deny"}, {"network": "allow"}], ids=["deny", "allow"])
+def test_the_resolver_is_reached_under_any_policy_and_nobody_can_take_its_place(
+    vm_factory: Make, probe: Probe, permissions: dict[str, Any]
+) -> None:
+    resolver, beside = inet("127.0.0.53", 53), inet("127.0.0.53", 54)
+    one = Raw(b"\1\0\0\0")
+    lines: list[str] = []
+    for kind in (STREAM, DGRAM):
+        lines += [
+            call("socket", INET, kind, 0),
+            call("setsockopt", Earlier(len(lines)), 1, 2, one, 4),
+            call("setsockopt", Earlier(len(lines)), 1, 15, one, 4),
+            call("bind", Earlier(len(lines)), resolver, 16),
+            call("bind", Earlier(len(lines)), inet("0.0.0.0", 53), 16),
+            call("connect", Earlier(len(lines)), resolver, 16),
+        ]
+    lines += [
+        call("socket", INET, DGRAM, 0),
+        *sends(Earlier(12), resolver),
+        call("socket", INET, STREAM | socket.SOCK_NONBLOCK, 0),
+        call("connect", Earlier(16), beside, 16),
+        call("socket", INET6, DGRAM, 0),
+        call("connect", Earlier(18), inet6("::ffff:127.0.0.53", 53), 28),
+    ]
+    answers = results(probe.in_vm(vm_factory(permissions=permissions, files=probe.files), lines))
+    for start in (0, 6):
+        assert answers[start + 1 : start + 3] == [0, 0]
+        assert set(answers[start + 3 : start + 5]) <= {-EACCES, -EADDRINUSE}
+        assert answers[start + 5] == 0
+    assert answers[12:16] == [5, 1, 1, 2]
+    assert (answers[17] == -EACCES) is (permissions["network"] == "deny")
+    assert answers[19] == 0
+
+
+def test_a_datagram_socket_bound_to_anything_is_no_server(vm_factory: Make, probe: Probe) -> None:
+    """musl's resolver binds one so; what names an address or a port is a server's."""
+    nothing, six = inet("0.0.0.0", 0), inet6("::", 0)
+    lines = [
+        call("socket", INET, DGRAM, 0),
+        call("bind", Earlier(0), nothing, 16),
+        call("socket", INET6, DGRAM, 0),
+        call("bind", Earlier(2), six, 28),
+        call("socket", INET, DGRAM, 0),
+        call("bind", Earlier(4), inet(LOOPBACK, 0), 16),
+        call("bind", Earlier(4), inet("0.0.0.0", 5000), 16),
+        call("socket", INET, STREAM, 0),
+        call("bind", Earlier(7), nothing, 16),
+    ]
+    answers = results(probe.in_vm(vm_factory(files=probe.files), lines))
+    assert answers == [3, 0, 4, 0, 5, -EACCES, -EACCES, 6, -EACCES]
+
+
+def test_what_a_message_says_of_its_way_is_checked(vm_factory: Make, probe: Probe, canary: Canary) -> None:
+    """A time to live passes, an interface's number is taken out, options that hold a route and credentials are refused."""
+
+    def with_control(level: int, kind: int, data: bytes) -> Words:
+        whole = struct.pack("<QII", 16 + len(data), level, kind) + data
+        peer = inet(LOOPBACK, canary.port)
+        return Words((peer, 16, Words((Raw(b"x"), 1)), 1, Raw(whole + bytes(-len(whole) % 8)), len(whole), 0))
+
+    vm = vm_factory(permissions={"network": "allow"}, files=probe.files, host_ports=[canary.port])
+    lines = [
+        call("socket", INET, DGRAM, 0),
+        call("sendmsg", Earlier(0), with_control(0, 2, struct.pack("<i", 9)), 0),
+        call("sendmsg", Earlier(0), with_control(0, 8, struct.pack("<i", 9999) + bytes(8)), 0),
+        call("sendmsg", Earlier(0), with_control(0, 7, bytes(8)), 0),
+        call("sendmsg", Earlier(0), with_control(41, 57, bytes(24)), 0),
+        call("sendmsg", Earlier(0), with_control(1, 2, bytes(12)), 0),
+    ]
+    assert results(probe.in_vm(vm, lines)) == [3, 1, 1, -EPERM, -EPERM, -EPERM]
+    assert canary.datagrams == 2

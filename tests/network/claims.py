@@ -99,7 +99,7 @@ def nothing_leaves_a_vm_whose_network_is_denied(world: World) -> None:
         assert {"dns example.com", f"tcp {PUBLIC} 80", f"tcp {PUBLIC_6} 80", f"udp {PUBLIC} 80"} <= set(came)
 
 
-def the_page_s_error_is_the_one_of_the_page(world: World) -> None:
+def the_error_is_the_one_of_the_policys_page(world: World) -> None:
     """AOS-50, for a program of its own making."""
     world.names(example_com=f"A {PUBLIC}")
     program = (

@@ -105,7 +105,7 @@ def test_a_redirect_is_asked_about_anew_and_takes_no_credentials_to_another_host
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_: object, **__: object) -> None:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

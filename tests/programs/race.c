@@ -11,6 +11,8 @@
  *   execenv A B P    execute P with an environment of one such string: P exits with 40 if it is as it should be, else with 41
  *   connect PA PB    connect to a port that flips
  *   sendto PA PB     send a datagram to a port that flips
+ *   sendmsg PA PB    the same, the address being in a message header
+ *   sendmmsg PA PB   the same, in the second of two messages; the first goes to PA
  * and those whose flipper is always a thread, which does not touch memory:
  *   links L1 L2      read L1 while it is exchanged with L2, two symbolic links
  *   execlinks L1 L2 P  execute P while L1 is exchanged with L2
@@ -191,6 +193,36 @@ static void do_sendto(void) {
     while (recv(second_fd, &byte, 1, 0) > 0) wrong++;
 }
 
+static void take_datagrams(void) {
+    char byte;
+    while (recv(first_fd, &byte, 1, 0) > 0) {}
+    while (recv(second_fd, &byte, 1, 0) > 0) wrong++;
+}
+
+static void do_sendmsg(void) {
+    char byte = 'x';
+    struct iovec part = {&byte, 1};
+    const struct msghdr message = {.msg_name = &shared->peer, .msg_namelen = sizeof shared->peer, .msg_iov = &part, .msg_iovlen = 1};
+    if (sendmsg(flipped_fd, &message, 0) == 1) allowed++;
+    else failed_call();
+    take_datagrams();
+}
+
+/* One of two sent: the second was refused. */
+static void do_sendmmsg(void) {
+    char byte = 'x';
+    struct iovec part = {&byte, 1};
+    struct sockaddr_in steady = shared->peer;
+    steady.sin_port = htons((uint16_t)atoi(one));
+    struct mmsghdr messages[2] = {{.msg_hdr = {.msg_name = &steady, .msg_namelen = sizeof steady, .msg_iov = &part, .msg_iovlen = 1}},
+                                  {.msg_hdr = {.msg_name = &shared->peer, .msg_namelen = sizeof shared->peer, .msg_iov = &part, .msg_iovlen = 1}}};
+    const int sent = (int)syscall(SYS_sendmmsg, flipped_fd, messages, 2, 0);
+    if (sent == 2) allowed++;
+    else if (sent == 1) refused++;
+    else failed_call();
+    take_datagrams();
+}
+
 static int listener;
 
 static void do_sockets(void) {
@@ -244,9 +276,9 @@ static void (*set_up(const char *operation))(void) {
         first_fd = bound(SOCK_STREAM, one), second_fd = bound(SOCK_STREAM, two);
         return flip_port(), do_connect;
     }
-    if (strcmp(operation, "sendto") == 0) {
+    if (strncmp(operation, "send", 4) == 0) {
         first_fd = bound(SOCK_DGRAM, one), second_fd = bound(SOCK_DGRAM, two), flipped_fd = socket(AF_INET, SOCK_DGRAM, 0);
-        return flip_port(), do_sendto;
+        return flip_port(), strcmp(operation, "sendto") == 0 ? do_sendto : strcmp(operation, "sendmsg") == 0 ? do_sendmsg : do_sendmmsg;
     }
     if (strcmp(operation, "links") == 0) return flip = flip_links, do_link;
     if (strcmp(operation, "execlinks") == 0) return flip = flip_links, do_exec_links;

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.vm
 
 FLIPPERS = ("thread", "mapped", "sharer")
+OPERATIONS = ("connect", "sendto", "sendmsg", "sendmmsg")
 FilesOf = dict[str, "bytes | str"]
 
 
@@ -28,7 +29,7 @@ def loopback_without(pattern: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("operation", ["connect", "sendto"])
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("flipper", FLIPPERS)
 def test_a_flipped_port_never_reaches_the_denied_one(
     vm_factory: Callable[..., VM], race_files: FilesOf, flipper: str, operation: str, length: Length
@@ -58,7 +59,7 @@ def test_control_a_swapped_socket_is_connected_in_place_of_the_judged_one(contro
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-@pytest.mark.parametrize("operation", ["connect", "sendto"])
+@pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("flipper", FLIPPERS)
 def test_a_flipped_port_never_reaches_the_denied_server_of_the_host(
     vm_factory: Callable[..., VM], race_files: FilesOf, flipper: str, operation: str, length: Length
@@ -71,7 +72,8 @@ def test_a_flipped_port_never_reaches_the_denied_server_of_the_host(
         tally = race_in_vm(vm, flipper, operation, length, str(allowed.port), str(denied.port))
         assert_never_wrong(tally)
         assert denied.contacts == 0
-        assert allowed.contacts == tally.allowed
+        # Of a flood of datagrams a slow server loses some; of connections none.
+        assert allowed.contacts == tally.allowed if operation == "connect" else allowed.contacts > 0
 
 
 @pytest.mark.parametrize("length", LENGTHS)
