@@ -510,5 +510,5 @@ print([said(lambda one, request: one.send(request)), said(lambda one, request: o
 
 @pytest.mark.parametrize("permissions", [{}, {"network": "allow"}], ids=["deny", "allow"])
 def test_netlink_does_not_lend_a_guest_the_rights_over_its_network(vm_factory: Make, permissions: dict[str, Any]) -> None:
-    """An addressed send is allowed by the rights of whoever makes the call, and the supervisor owns the VM's namespaces. Lists work."""
+    """An addressed send is allowed by the rights of whoever makes it, and the supervisor owns the VM's namespaces. Lists work."""
     assert vm_factory(permissions=permissions).run(["python3", "-c", RECONFIGURE]).stdout == f"{[-1] * 7} 1\n"
