@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 #: How long one turn of a generator may take before other calls of its VM get theirs, in seconds.
 _TURN_SECONDS = 0.05
 
-_DATA = frozenset((int, str, float, bool, dict, list, type(None)))
+#: Types of results that are JSON at once, or no result at all: no stream and nothing to wait for.
+DATA = frozenset((int, str, float, bool, dict, list, type(None)))
 
 
 class Call:
@@ -70,11 +71,11 @@ class Call:
         self._running = True
         try:
             if self._stream is None:
-                self._take(self.binding.function(*self._arguments, **self._keywords))
+                self.take(self.binding.function(*self._arguments, **self._keywords))
             else:
                 self._turn(self._stream)
         except BaseException as error:  # noqa: BLE001 - whatever the operator's function raises is the answer to this call, no more
-            self._fail(raised(error))
+            self.fail(raised(error))
         finally:
             self._running = False
             if self.is_over():
@@ -99,8 +100,9 @@ class Call:
 
     # -- results ---------------------------------------------------------------------------------------------------------
 
-    def _take(self, value: Any) -> None:
-        if type(value) in _DATA:
+    def take(self, value: Any) -> None:
+        """Reply with what the function returned, or begin to: it may be a generator, or something to wait for."""
+        if type(value) in DATA:
             self._finish(value)  # the usual case, without asking the abstract classes
         elif isinstance(value, Generator):
             self._stream = value
@@ -116,11 +118,12 @@ class Call:
         try:
             body = self._replies.result(encoded(value))
         except ResultError as error:
-            self._fail(error.failure)
+            self.fail(error.failure)
             return
         self._answer(body)
 
-    def _fail(self, failure: Failure) -> None:
+    def fail(self, failure: Failure) -> None:
+        """Reply that there is no result."""
         self._answer(self._replies.failure(failure))
 
     def _answer(self, body: bytes | None) -> bool:
@@ -159,7 +162,7 @@ class Call:
                     self._owner.submit(self)
                     return
         except ResultError as error:
-            self._fail(error.failure)
+            self.fail(error.failure)
             return
         self._stream = None
         self._end_stream()
@@ -187,10 +190,10 @@ class Call:
         try:
             self._finish(await awaitable)
         except asyncio.CancelledError:
-            self._fail(Failure("cancelled", f"{self.binding.name} was cancelled"))
+            self.fail(Failure("cancelled", f"{self.binding.name} was cancelled"))
             raise
         except BaseException as error:  # noqa: BLE001 - as in `run`; and a SystemExit would end the loop
-            self._fail(raised(error))
+            self.fail(raised(error))
 
     async def _drained(self) -> None:
         """Wait until the reader has caught up."""
@@ -217,11 +220,11 @@ class Call:
             else:
                 self._end_stream()
         except asyncio.CancelledError:
-            self._fail(Failure("cancelled", f"{self.binding.name} was cancelled"))
+            self.fail(Failure("cancelled", f"{self.binding.name} was cancelled"))
             raise
         except ResultError as error:
-            self._fail(error.failure)
+            self.fail(error.failure)
         except BaseException as error:  # noqa: BLE001 - as above
-            self._fail(raised(error))
+            self.fail(raised(error))
         finally:
             await stream.aclose()

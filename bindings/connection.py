@@ -1,7 +1,6 @@
 """One guest's connection to the host service: whole messages in, replies out, and never more of either than is kept on purpose.
 
-At any time one thread may read: nobody while epoll waits for input (ARMED), the loop's thread or a worker that lingers
-(TAKEN). Any thread may send. Everything but the decoder is guarded by the connection's lock.
+The loop's thread alone reads. Any thread may send. What sending and reading share is guarded by the connection's lock.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ _CHUNK, _LONG_CHUNK = 1 << 13, 1 << 18
 _INT: Final = struct.calcsize("i")
 _ANCILLARY: Final = socket.CMSG_SPACE(3 * _INT)  # struct ucred: pid, uid, gid
 _READABLE: Final = select.EPOLLIN | select.EPOLLRDHUP
-_SENDING: Final = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
-
-#: How long a worker waits for a guest's next request before it looks for other work: struct timeval, 2 ms.
-_LINGER: Final = struct.pack("ll", 0, 2000)
 
 #: Replies kept for a slow reader before its further requests, and further items of its streams, have to wait; in bytes.
 FULL: Final = 1 << 18
@@ -42,16 +37,15 @@ SMALL: Final = 1 << 15
 
 
 class Connection:
-    """Made and served on the loop's thread."""
+    """Made, read and closed on the loop's thread."""
 
     def __init__(self, service: HostService, loop: Loop, sock: socket.socket) -> None:
         self._service = service
         self._loop = loop
         self._socket = sock
         self._fd = sock.fileno()
-        self._lock = threading.RLock()  # re-entered where a failed send closes
+        self._lock = threading.Lock()
         self._decoder = FrameDecoder()
-        self._taken = False
         self._ended = False  # the guest sends no more
         self._waits = False  # for an allowance
         self.closed = False
@@ -60,9 +54,9 @@ class Connection:
         self._out: deque[memoryview] = deque()
         self._out_bytes = 0
         self._drained: list[Callable[[], object]] = []
-        # Blocking, for `linger`: whoever must not wait says so with each call.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _LINGER)
-        loop.watch(self._fd, _READABLE | select.EPOLLONESHOT, self._on_event)
+        self._mask = _READABLE  # what epoll waits for; hang-ups are always told
+        sock.setblocking(False)
+        loop.watch(self._fd, _READABLE, self._on_event)
 
     # -- sending -----------------------------------------------------------------------------------------------------------
 
@@ -75,7 +69,7 @@ class Connection:
             sent = 0
             if not self._out:
                 try:
-                    sent = self._socket.send(data, _SENDING)
+                    sent = self._socket.send(data, socket.MSG_NOSIGNAL)
                 except BlockingIOError:
                     pass
                 except OSError:
@@ -104,7 +98,7 @@ class Connection:
         flushed = 0
         try:
             while self._out:
-                sent = self._socket.send(self._out[0], _SENDING)
+                sent = self._socket.send(self._out[0], socket.MSG_NOSIGNAL)
                 flushed += sent
                 if sent < len(self._out[0]):
                     self._out[0] = self._out[0][sent:]
@@ -120,16 +114,18 @@ class Connection:
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Tell epoll what to wait for now. Hang-ups are always told."""
+        """Have epoll wait for what can be dealt with now."""
         mask = select.EPOLLOUT if self._out else 0
-        if not (self._taken or self._ended or self._waits or self.is_full() or len(self.calls) >= CALLS_MOST):
+        if not (self._ended or self._waits or self._out_bytes > FULL or len(self.calls) >= CALLS_MOST):
             mask |= _READABLE
-        self._loop.rearm(self._fd, mask | select.EPOLLONESHOT)
+        if mask != self._mask:
+            self._mask = mask
+            self._loop.rearm(self._fd, mask)
 
     def look_again(self) -> None:
         """A call is over: read on, if that is what reading had to wait for, or hang up after the last."""
         with self._lock:
-            if self.closed or self._taken:
+            if self.closed:
                 return
             if self._ended and not self.calls and not self._out:
                 self._loop.run_soon(self.close)
@@ -148,63 +144,37 @@ class Connection:
         return self._ended or len(self.calls) >= CALLS_MOST - 1
 
     def _on_event(self, mask: int) -> None:
-        drained: list[Callable[[], object]] = []
-        with self._lock:
-            if self.closed:
-                return
-            if mask & _GONE:
-                self.close()
-                return
-            if mask & select.EPOLLOUT:
+        if mask & _GONE:
+            self.close()
+            return
+        if mask & select.EPOLLOUT:
+            drained: list[Callable[[], object]] = []
+            with self._lock:
                 self._flush()
                 if not self.is_full():
                     drained, self._drained = self._drained, []
-            readable = bool(mask & _READABLE) and not self._taken
-            if readable:
-                self._taken = True
-            elif self._ended and not self.calls and not self._out:
-                self.close()
-                return
-            else:
                 self._arm()
-        for callback in drained:
-            callback()
-        if readable:
-            for call in self._read():
-                self._service.submit(call)
-
-    def linger(self) -> list[Call]:
-        """In a worker, when its reply is sent: wait a moment for the guest's next request, and take it straight here.
-
-        What comes back is to be run. Without this each call of a busy guest would pass through the loop's thread.
-        """
-        with self._lock:
-            if self.closed or self._taken or self._ended or self._waits or self._out or self.calls:
-                return []
-            self._taken = True
-            self._arm()
-        return self._read(0)
-
-    def _give_back(self) -> None:
-        self._taken = False
-        if self.closed:
-            self._socket.close()
-        else:
-            self._arm()
+            for callback in drained:
+                callback()
+            self.look_again()
+        if mask & _READABLE and not self.closed:
+            try:
+                self._read()
+            except BaseException:  # a defect here: the guest hears of its end instead of waiting for ever
+                self.close()
+                raise
 
     # -- reading -----------------------------------------------------------------------------------------------------------
 
-    def _read(self, flags: int = socket.MSG_DONTWAIT) -> list[Call]:
-        """Read what is there and give back the right to read; the calls among the requests."""
+    def _read(self) -> None:
         bodies: list[bytes] = []
         sender = 0
         trouble: FrameError | None = None
+        size = _LONG_CHUNK if self._decoder.wanted > SMALL else _CHUNK
         try:
-            data, ancillary, _, _ = self._socket.recvmsg(
-                _LONG_CHUNK if self._decoder.wanted > SMALL else _CHUNK, _ANCILLARY, flags
-            )
+            data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY)
         except BlockingIOError:
-            pass
+            return
         except OSError:
             self._ended = True
         else:
@@ -218,43 +188,46 @@ class Connection:
                     if self._decoder.inside:
                         trouble = FrameError("the stream ended within a message")
             except FrameError as error:
+                self._ended = True
                 trouble = error
-        with self._lock:
-            self._ended = self._ended or trouble is not None
-            reserved = 0
-            if bodies:
-                reserved, self.reserved = self.reserved, 0
-            wanted = self._decoder.wanted
-            if wanted > SMALL and not self.reserved and not self._ended:
+        whole = len(bodies) == 1 and not self._decoder.inside
+        if whole and len(bodies[0]) < SMALL and self._service.answer_here(self, bodies[0]):
+            return
+        calls = self._receive(bodies, sender)
+        if trouble is not None:
+            self._service.complain(self, str(trouble))
+        if self._ended or self._waits or len(self.calls) >= CALLS_MOST:
+            self.look_again()
+        for call in calls:
+            self._service.submit(call)
+
+    def _receive(self, bodies: list[bytes], sender: int) -> list[Call]:
+        """The calls among whole messages; the others are answered. Sees to the allowance for the message that has begun."""
+        reserved = 0
+        if bodies:
+            reserved, self.reserved = self.reserved, 0
+        wanted = self._decoder.wanted
+        if wanted > SMALL and not self.reserved and not self._ended:
+            with self._lock:
                 self._waits = not self._service.reserve(self, min(wanted, MESSAGE_MAX))
-        calls: list[Call] = []
+        calls = []
         for body in bodies:
             call = self._service.receive(self, body, sender, reserved)
             reserved = 0
             if call is not None:
                 calls.append(call)
-        if trouble is not None:
-            self._service.complain(self, str(trouble))
-        with self._lock:
-            # Before the calls run: a cancellation, or the guest's end, has to be seen meanwhile.
-            self._give_back()
-            if not self.closed and self._ended and not self.calls and not self._out:
-                self._loop.run_soon(self.close)
         return calls
 
     # -- the end -----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """On the loop's thread: hang up, and abandon the calls."""
+        """Hang up, and abandon the calls."""
         with self._lock:
             if self.closed:
                 return
             self.closed = True
             self._loop.forget(self._fd)
-            if self._taken:
-                self._socket.shutdown(socket.SHUT_RDWR)  # whoever reads closes it
-            else:
-                self._socket.close()
+            self._socket.close()
             self._service.add_unsent(-self._out_bytes)
             self._out.clear()
             self._out_bytes = 0

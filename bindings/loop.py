@@ -1,4 +1,8 @@
-"""One thread for the host services of all VMs: waits for descriptors, deadlines and errands, and ends with the last VM."""
+"""One thread for the host services of all VMs: waits for descriptors, deadlines and errands, and ends with the last VM.
+
+Host functions that are known to be quick run on this thread as well (`begin_here`). Should one not come back, a second thread,
+which looks every few milliseconds while such calls are made, starts another in its place; the first ends with its function.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 #: Told which of `select.EPOLL*` happened.
 Handler: TypeAlias = Callable[[int], None]
 
 _EVENTS_AT_ONCE: Final = 64
+#: How often it is looked whether what runs on the loop's thread is still the same, in seconds.
+_LOOK_SECONDS: Final = 0.02
+_LONGEST_WAIT: Final = 86_400.0  # epoll takes no infinity
 
 
 class Loop:
@@ -33,8 +40,17 @@ class Loop:
         self._users = 0
         self.guests = 0  # connections of guests in all VMs, counted by those who make and end them on this thread
         self._epoll.register(self._bell, select.EPOLLIN | select.EPOLLET)
+        self._over = False
+        self._turns = 0  # how often something ran here
+        self._adopt: Callable[[], None] | None = None  # set while something does
+        self._turn_lock = threading.Lock()
+        self._look = threading.Event()  # set while things run here
+        self._watcher: threading.Thread | None = None
+        self._thread = self._new_thread()
+
+    def _new_thread(self) -> threading.Thread:
         # A daemon: a program that forgets to close its VMs should still end.
-        self._thread = threading.Thread(target=self._run, name="callgate-host-services", daemon=True)
+        return threading.Thread(target=self._run, name="callgate-host-services", daemon=True)
 
     @staticmethod
     def join() -> Loop:
@@ -93,14 +109,60 @@ class Loop:
             self._dues.append(when)
             os.eventfd_write(self._bell, 1)
 
+    def begin_here(self, adopt: Callable[[], None]) -> None:
+        """On the loop's thread: a host function that should be quick begins. Pair with `end_here`.
+
+        If it does not end soon, *adopt* is called, once, by the thread that watches, and the loop goes on in another.
+        """
+        self._turns += 1
+        self._adopt = adopt
+        if not self._look.is_set():
+            self._look.set()
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch_turns, name="callgate-host-services-watch", daemon=True)
+                self._watcher.start()
+
+    def end_here(self, adopt: Callable[[], None]) -> bool:
+        """The function has ended. False if it was adopted: the calling thread is no longer the loop's, and must not act as it."""
+        with self._turn_lock:  # an adoption that has begun is waited for
+            if self._adopt is not adopt:
+                return False
+            self._adopt = None
+            return True
+
+    def _watch_turns(self) -> None:
+        while not self._over:
+            self._look.wait()
+            seen = self._turns
+            time.sleep(_LOOK_SECONDS)
+            if self._turns != seen:
+                continue
+            with self._turn_lock:
+                adopt = self._adopt
+                if adopt is not None and self._turns == seen:
+                    self._adopt = None
+                    self._guarded(adopt)
+                    self._thread = self._new_thread()
+                    self._thread.start()
+                    continue
+            self._look.clear()
+            if self._turns != seen and not self._over:
+                self._look.set()  # something began between the look and the clearing
+
     def _run(self) -> None:
         global _current
+        this, handlers, poll = threading.current_thread(), self._handlers, self._epoll.poll
         while True:
-            wait = self._wakes_at - time.monotonic()
-            for fd, mask in self._epoll.poll(None if wait == math.inf else max(wait, 0), _EVENTS_AT_ONCE):
-                handler = self._handlers.get(fd)
+            wait = min(self._wakes_at - time.monotonic(), _LONGEST_WAIT)
+            for fd, mask in poll(wait if wait > 0 else 0, _EVENTS_AT_ONCE):
+                handler = handlers.get(fd)
                 if handler is not None:
-                    self._guarded(lambda handler=handler, mask=mask: handler(mask))  # type: ignore[misc]
+                    try:
+                        handler(mask)
+                    except Exception:  # noqa: BLE001 - see `_guarded`, without the cost of the call
+                        sys.excepthook(*sys.exc_info())
+                    if self._thread is not this:
+                        return  # another one took over while a function ran here
             while self._errands:
                 self._guarded(self._errands.popleft())
             while self._dues:
@@ -108,7 +170,7 @@ class Loop:
             if time.monotonic() >= self._wakes_at:
                 self._wakes_at = math.inf  # before the clocks look: whoever sets a nearer time meanwhile is not lost
                 for clock in list(self._clocks):
-                    self._guarded(lambda clock=clock: self._ask(clock))  # type: ignore[misc]
+                    self._guarded(self._ask, clock)
             if self._farewells:
                 with _lock:
                     over = self._users == 0
@@ -117,6 +179,8 @@ class Loop:
                 if over:
                     self._epoll.close()
                     os.close(self._bell)
+                    self._over = True
+                    self._look.set()
                 while self._farewells:
                     self._farewells.pop().set()
                 if over:
@@ -126,9 +190,9 @@ class Loop:
         self._wakes_at = min(self._wakes_at, clock(time.monotonic()))
 
     @staticmethod
-    def _guarded(action: Callable[[], None]) -> None:
+    def _guarded(action: Callable[..., None], *arguments: Any) -> None:
         try:
-            action()
+            action(*arguments)
         except Exception:  # noqa: BLE001 - a defect met by one VM must not end the service of the others; it is shown
             sys.excepthook(*sys.exc_info())
 

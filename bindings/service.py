@@ -14,10 +14,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from callgate.bindings.binding import BindingContext
-from callgate.bindings.call import Call
+from callgate.bindings.call import DATA, Call
 from callgate.bindings.connection import Connection
-from callgate.bindings.failure import BUSY, CANCELLED, PROTOCOL, REFUSED, UNKNOWN, Failure, wrong_arguments
+from callgate.bindings.failure import BUSY, CANCELLED, PROTOCOL, REFUSED, UNKNOWN, Failure, raised, wrong_arguments
 from callgate.bindings.form import Mismatch
+from callgate.bindings.json_text import JsonError, decode
 from callgate.bindings.loop import Loop
 from callgate.bindings.registry import BindingRegistry
 from callgate.bindings.replies import CallReplies, Replies, ResultError, encoded
@@ -39,6 +40,12 @@ UNSENT_MOST: Final = 64 << 20
 _ASKABLE: Final = frozenset(("fetch", "http"))
 _SUBJECT_MAX: Final = 4096
 _ACCEPT_AGAIN_SECONDS: Final = 0.1
+#: A function whose calls took less than this a few times in a row runs on the loop's thread from then on: handing a call to a
+#: worker and back costs more than such a function. One that took longer than the other limit goes to workers again.
+_QUICK_SECONDS: Final = 0.002
+_QUICK_CALLS: Final = 3
+_SLOW_SECONDS: Final = 0.02
+_SLOW_CALLS: Final = 1000
 
 #: Answers a request of one kind: at once through `Connection.send`, or with a call to be run.
 Handler: TypeAlias = Callable[["HostService", Connection, Request], Call | None]
@@ -49,6 +56,10 @@ class Gate(Protocol):
 
     def allows(self, name: str) -> bool:
         """Whether a binding may be called, without a record."""
+        ...
+
+    def has_allowed(self, name: str) -> bool:
+        """Whether a call of a binding was allowed before, and would be again."""
         ...
 
     def refusal(self, scope: str, operation: str, subject: str, sender: int) -> str | None:
@@ -75,6 +86,8 @@ class HostService:
         self._allowance = ALLOWANCE
         self._waiting: deque[tuple[Connection, int]] = deque()
         self._unsent = 0
+        # By name: how many quick calls in a row. A slow one has to be made good by many.
+        self._pace: dict[str, int] = {}
         self._held: deque[Call] = deque()  # calls that wait until readers have caught up
         self._async: EventLoop | None = None
         self._closing = False
@@ -217,22 +230,70 @@ class HostService:
                 self._async = EventLoop.join()
             return self._async
 
+    def answer_here(self, connection: Connection, body: bytes) -> bool:
+        """On the loop's thread: answer one message at once, if it calls a function that is known to be quick.
+
+        Handing a call to a worker and back costs more than such a function. False: nothing was done, it is a message like others.
+        Nothing may be done after True: by then another thread may be the loop's.
+        """
+        try:
+            fields = decode(body)
+            number, name = fields["id"], fields["name"]
+            if self._pace.get(name, 0) < _QUICK_CALLS or fields["kind"] != "call" or self._unsent > UNSENT_MOST:
+                return False
+            if type(number) is not int or number in connection.calls or not self.gate.has_allowed(name):
+                return False
+            binding = self.registry[name]
+            arguments, keywords = binding.parameters.bind(fields.get("positional", ()), fields.get("arguments", {}))
+        except (JsonError, LookupError, TypeError):
+            return False  # whatever is wrong is found, and told, on the usual way
+        adopted: list[Call] = []
+
+        def adopt() -> None:
+            made = Call(self, connection, number, binding, arguments, keywords, CallReplies(number))
+            if self._book(connection, made, 0):
+                adopted.append(made)
+
+        value, failure = None, None
+        before = time.monotonic()
+        self._loop.begin_here(adopt)
+        try:
+            value = binding.function(*arguments, **keywords)
+        except BaseException as error:  # noqa: BLE001 - whatever the operator's function raises is the answer to this call, no more
+            failure = raised(error)
+        here = self._loop.end_here(adopt)
+        self._learn(name, time.monotonic() - before)
+        if here and failure is None and type(value) in DATA:
+            try:
+                reply = b'{"id":%d,"ok":true,"result":%b}' % (number, encoded(value))
+            except ResultError as error:
+                reply = CallReplies(number).failure(error.failure)
+            connection.send(reply)
+        elif here and failure is not None:
+            connection.send(CallReplies(number).failure(failure))
+        elif here:  # a stream, or a coroutine: what is still to be done is a worker's
+            self._pace[name] = -_SLOW_CALLS
+            adopt()
+            for each in adopted:
+                self._workers.submit(lambda each=each: each.take(value))  # type: ignore[misc]
+        for each in () if here else adopted:
+            each.take(value) if failure is None else each.fail(failure)
+        return True
+
+    def _learn(self, name: str, took: float) -> None:
+        """Learn how quick a function is."""
+        if took > _SLOW_SECONDS:
+            self._pace[name] = -_SLOW_CALLS
+        elif took < _QUICK_SECONDS:
+            self._pace[name] = self._pace.get(name, 0) + 1
+
     def _work(self, call: Call) -> None:
-        """In a worker: run a call, and then the next ones of the same guest for as long as they come at once."""
-        connection = call.caller
-        while True:
-            if self._unsent > UNSENT_MOST and self._hold(call):
-                return
-            call.run()
-            if not self._workers.may_linger():
-                return
-            following = connection.linger()
-            self._workers.lingered()
-            if not following:
-                return
-            call = following[0]
-            for other in following[1:]:
-                self.submit(other)
+        """In a worker."""
+        if self._unsent > UNSENT_MOST and self._hold(call):
+            return
+        before = time.monotonic()
+        call.run()
+        self._learn(call.binding.name, time.monotonic() - before)
 
     def _hold(self, call: Call) -> bool:
         with self._lock:

@@ -20,7 +20,6 @@ class Workers:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._spare = 0  # threads that wait for a task, minus tasks that wait for a thread
-        self._lingering = 0
         self._stopped = False
 
     def submit(self, task: Task) -> None:
@@ -35,19 +34,6 @@ class Workers:
                 self._threads.append(thread)
                 thread.start()
             self._queue.put(task)
-
-    def may_linger(self) -> bool:
-        """Whether the calling worker may wait for work of its own instead of the pool's; pair with `lingered`."""
-        with self._lock:
-            if self._stopped or not self._queue.empty() or self._lingering >= max(self._most // 2, 1):
-                return False
-            self._lingering += 1
-            return True
-
-    def lingered(self) -> None:
-        """The calling worker waits no more."""
-        with self._lock:
-            self._lingering -= 1
 
     def stop(self) -> None:
         """Let idle threads end, and busy ones after what they do now."""

@@ -9,10 +9,21 @@ import sys
 
 from callgate import CallgateError
 from examples import report
+from examples.bindings import mcp_server_as_bindings, three_guests
 from examples.network import guest_server, operator_openings
 from examples.permissions import allow_one_binding, bind_policy, combine, fs_rules, server
 
-PARTS = (server, bind_policy, fs_rules, allow_one_binding, combine, operator_openings, guest_server)
+PARTS = (
+    server,
+    bind_policy,
+    fs_rules,
+    allow_one_binding,
+    combine,
+    operator_openings,
+    guest_server,
+    three_guests,
+    mcp_server_as_bindings,
+)
 
 
 def main() -> int:

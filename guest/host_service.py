@@ -42,6 +42,10 @@ class PolicyGate:
         """Whether a binding may be called, without a record."""
         return self._policy.decide("binding", "*", name).allowed
 
+    def has_allowed(self, name: str) -> bool:
+        """Whether a call of a binding was allowed before, and would be again."""
+        return ("binding", "*", name) in self._allowed
+
     def refusal(self, scope: str, operation: str, subject: str, sender: int) -> str | None:
         """The message of a refusal, which is then on record; None if the operation is allowed."""
         error = self.judge(scope, operation, subject)

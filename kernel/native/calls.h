@@ -24,7 +24,6 @@ void fs_watch(struct cg_call *);
 void fs_handle(struct cg_call *);
 void fs_mount(struct cg_call *);
 void fs_lock(struct cg_call *);
-void fs_umask(struct cg_call *);
 /* calls_attributes.c */
 void fs_xattr(struct cg_call *);
 void fs_fxattr(struct cg_call *);

@@ -91,12 +91,6 @@ void fs_access(struct cg_call *call) {
     fs_target_release(&target);
 }
 
-/* Notified only so that it is known; see fs_use_umask. */
-void fs_umask(struct cg_call *call) {
-    atomic_store(&call->vm->umask_changed, true);
-    cg_answer_continue(call, "its one argument is a register, and no policy has a say in it");
-}
-
 /* flock and the locks of fcntl that belong to an open file: notified only so that none is still held by our copy of a file that its holder has closed. */
 void fs_lock(struct cg_call *call) {
     cg_await_handed_over(call);

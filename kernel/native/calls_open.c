@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,6 +19,7 @@
 #define OPENAT_FLAGS (O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_SYNC | O_DSYNC | O_ASYNC | O_DIRECT | \
                       O_DIRECTORY | O_NOFOLLOW | O_NOATIME | O_CLOEXEC | O_PATH | TMPFILE | 0100000 /* O_LARGEFILE */)
 #define AT_ONCE_FLAGS (O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | 0100000)
+#define WRITER_MS 3 /* how late a writer that says nothing may be noticed */
 #define PTS_MAJOR 136 /* of the terminals of a devpts */
 #define PATH_FLAGS (O_DIRECTORY | O_NOFOLLOW | O_PATH | O_CLOEXEC)
 
@@ -74,6 +76,26 @@ static int reopen(struct cg_call *call, int object, int flags, mode_t mode, mode
     return fd;
 }
 
+/* Until the fifo has had a writer since this descriptor was opened, which is what open(2) for reading waits for. Whoever waits counts as its reader already, so a writer that
+ * came was let in and may be gone again: then, or when there is something to read, poll tells; a writer that is there and silent is told by tee(2), which takes nothing away. */
+static int await_writer(struct cg_call *call, int fd) {
+    int scratch[2], error = 0;
+    if (pipe2(scratch, O_CLOEXEC) != 0) return -1;
+    cg_block_begin(call);
+    for (int wait = 0; !error; wait = WRITER_MS) {
+        struct pollfd on = {.fd = fd, .events = POLLIN};
+        const int ready = poll(&on, 1, wait);
+        if (ready < 0) error = errno;
+        else if (ready > 0 || tee(fd, scratch[1], 1, SPLICE_F_NONBLOCK) != 0) break;
+    }
+    errno = error;
+    cg_block_end(call);
+    error = errno;
+    close(scratch[0]), close(scratch[1]);
+    errno = error;
+    return error ? -1 : 0;
+}
+
 /* Most opens: reading what a plain absolute path names, where the policy lets it be read whether it is a file or a directory. Judged by the text, which is the resolved
  * path unless a link is met, and then opened without following any. False: it is not that simple, and nothing was done or said. */
 static bool open_at_once(struct cg_call *call, const struct cg_fs_target *target, uint64_t flags, bool cloexec) {
@@ -92,11 +114,13 @@ static bool open_at_once(struct cg_call *call, const struct cg_fs_target *target
         cg_answer_file(call, fd, cloexec);
         return true;
     }
-    /* A fifo: whoever waits to open it for reading counts as its reader already, so holding it meanwhile changes nothing. */
-    const int again = reopen(call, fd, wanted, 0, S_IFIFO), error = errno;
-    close(fd);
-    if (again < 0) cg_answer_error(call, error);
-    else cg_answer_fd(call, again, cloexec);
+    if (!(flags & O_NONBLOCK) && S_ISFIFO(st.st_mode) && await_writer(call, fd) != 0) {
+        cg_answer_error(call, errno);
+        close(fd);
+        return true;
+    }
+    if (!(flags & O_NONBLOCK)) fcntl(fd, F_SETFL, 0);
+    cg_answer_fd(call, fd, cloexec);
     return true;
 }
 

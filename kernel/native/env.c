@@ -26,8 +26,9 @@ enum { READ, WRITE }; /* operations of the scope */
 #define ENTRY_SEEN 4096         /* of an entry that is only looked at beforehand */
 #define AUXILIARY_MAX 64        /* entries; the kernel makes about twenty */
 #define ROOM (64u << 10)        /* below a new stack, of the 128 KiB that the kernel has mapped there (setup_arg_pages) */
-#define RUN_WAITS 100
+#define RUN_WAITS 100       /* for a parent that ends just now, or a leader that has not said hello */
 #define RUN_WAIT_NS 500000
+#define ANCESTORS_MAX 65536
 
 static size_t name_length(const char *entry, size_t length) {
     const char *end = memchr(entry, '=', length);
@@ -53,26 +54,47 @@ char *cg_env_fixed_part(const struct cg_vm *vm, const char *text, size_t length,
     return block;
 }
 
+/* The leader above a process: whoever orphans it, it stays below. 0: an ancestor ended while we looked, or it is below none. */
+static pid_t leader_of(struct cg_vm *vm, pid_t pid) {
+    struct cg_caller who;
+    for (int i = 0; i < ANCESTORS_MAX && cg_caller_of(vm, pid, &who) == 0 && who.ppid > 0; i++) {
+        if (who.ppid == vm->init) return who.tgid;
+        pid = who.ppid;
+    }
+    return 0;
+}
+
+/* Copies what no exec of the process's run may change; 0, ESRCH if its run cannot be told, or ENOMEM. */
+static int copy_fixed(struct cg_vm *vm, pid_t pid, char **block, size_t *length) {
+    const pid_t leader = leader_of(vm, pid);
+    int error = ESRCH;
+    pthread_mutex_lock(&vm->runs_lock);
+    for (size_t i = 0; i < CG_RUNS_MAX && leader > 0 && error == ESRCH; i++) {
+        const struct cg_run *run = &vm->runs[i];
+        if (!run->used || run->leader != leader) continue;
+        *length = run->fixed_length;
+        *block = *length > 0 ? malloc(*length) : NULL;
+        error = *length > 0 && !*block ? ENOMEM : 0;
+        if (*block) memcpy(*block, run->fixed, *length);
+    }
+    pthread_mutex_unlock(&vm->runs_lock);
+    return error;
+}
+
 int cg_env_read_rules(struct cg_call *call, struct cg_env_rules *rules) {
     const struct cg_policy *policy = call->vm->launch.policy;
     memset(rules, 0, sizeof *rules);
     rules->writes = cg_policy_constant(policy, CG_SCOPE_ENV, WRITE) != 1;
     rules->judged = rules->writes || cg_policy_constant(policy, CG_SCOPE_ENV, READ) != 1;
     if (!rules->writes) return 0;
-    bool certain;
-    uint32_t number = cg_run_of(call->vm, call->tid, &certain);
-    for (int wait = 0; !certain && wait < RUN_WAITS; wait++) { /* the main thread is about to learn whose it is */
-        nanosleep(&(struct timespec){0, RUN_WAIT_NS}, NULL);
-        number = cg_run_of(call->vm, call->tid, &certain);
-    }
     size_t length = 0;
-    pthread_mutex_lock(&call->vm->runs_lock);
-    const struct cg_run *run = number ? cg_run_find(call->vm, number) : NULL;
-    const bool known = run != NULL;
-    if (known && (length = run->fixed_length) > 0 && (rules->block = malloc(length)) != NULL) memcpy(rules->block, run->fixed, length);
-    pthread_mutex_unlock(&call->vm->runs_lock);
-    if (!known || (length > 0 && !rules->block)) {
-        cg_answer_error(call, known ? ENOMEM : EACCES); /* its run is over: it is about to be killed */
+    int error = copy_fixed(call->vm, call->tid, &rules->block, &length);
+    for (int wait = 0; error == ESRCH && wait < RUN_WAITS && cg_still_waiting(call); wait++) {
+        nanosleep(&(struct timespec){0, RUN_WAIT_NS}, NULL);
+        error = copy_fixed(call->vm, call->tid, &rules->block, &length);
+    }
+    if (error) {
+        cg_answer_error(call, error == ESRCH ? EACCES : error); /* ESRCH: its run is over, and it is about to be killed */
         return -1;
     }
     for (size_t at = 0; at < length; at += strlen(rules->block + at) + 1) rules->count++;

@@ -181,8 +181,9 @@ int fs_find(struct cg_call *call, const struct cg_fs_target *target, unsigned fl
 
 void fs_use_umask(struct cg_call *call) {
     struct cg_caller who;
-    /* Only /proc tells a process's umask, which is slow: it is looked at once anybody has changed one. */
-    if (call->tid == 0 || !atomic_load(&call->vm->umask_changed)) umask(CG_FIRST_UMASK);
+    /* Only /proc tells a thread's umask, which is slow. To be told of changes instead, umask(2) would have to be notified: a call that cannot fail would then fail with
+     * EINTR whenever a signal came before it was received, and what it returns is taken for a mask. */
+    if (call->tid == 0) umask(CG_FIRST_UMASK);
     else umask(cg_caller_of(call->vm, call->tid, &who) == 0 ? who.umask : 077);
 }
 

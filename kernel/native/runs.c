@@ -21,9 +21,6 @@
 #include "init.h"
 #include "supervisor.h"
 
-#ifndef PIDFD_SIGNAL_PROCESS_GROUP
-#define PIDFD_SIGNAL_PROCESS_GROUP 4u /* <linux/pidfd.h> of 6.9 */
-#endif
 #define DEATH_MS 100 /* far more than a process needs to end */
 
 static uint64_t microseconds(struct timeval time) { return (uint64_t)time.tv_sec * 1000000u + (uint64_t)time.tv_usec; }
@@ -257,8 +254,6 @@ static void wait_for_death(pid_t pid) {
     close(pidfd);
 }
 
-static void send_early(struct cg_vm *vm, struct cg_run *run);
-
 void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
     struct cg_leader_event said;
     struct iovec part = {&said, sizeof said};
@@ -281,7 +276,7 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
             run->inner_first = said.pid;
             pthread_mutex_unlock(&vm->runs_lock);
             send_started(run, said.pid);
-            send_early(vm, run);
+            cg_run_send_early(vm, run);
             break;
         case CG_LEADER_FIRST:
             pthread_mutex_lock(&vm->runs_lock);
@@ -314,31 +309,10 @@ void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run) {
 
 /* ---- ending ---- */
 
-/* Signal `pid` if it is still the child of `parent`: by pidfd, so that a recycled number is never hit. */
-static void signal_child(struct cg_vm *vm, pid_t parent, pid_t pid, int signal) {
-    struct cg_caller who;
-    int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pidfd < 0) return;
-    if (cg_caller_of(vm, pid, &who) == 0 && who.ppid == parent && !(who.zombie && signal == SIGKILL)) syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
-    close(pidfd);
-}
-
 static bool is_leader(struct cg_vm *vm, pid_t pid) {
     for (size_t i = 0; i < CG_RUNS_MAX; i++)
         if (vm->runs[i].used && !vm->runs[i].over && (vm->runs[i].leader == pid || vm->runs[i].leader == 0)) return true; /* 0: one is being made */
     return false;
-}
-
-/* "12 13 14 ": the children of a process, as the kernel lists them; their text's length. */
-static ssize_t children_of(struct cg_vm *vm, pid_t parent, char *text, size_t size) {
-    char path[64];
-    snprintf(path, sizeof path, "%d/task/%d/children", parent, parent);
-    int fd = openat(vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    ssize_t n = read(fd, text, size - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = '\0';
-    return n;
 }
 
 /* SIGKILL for every child of `parent` that is not a leader; how many of them lived. By process group where there is one: a single call then ends thousands, before a
@@ -349,7 +323,7 @@ static int kill_children(struct cg_vm *vm, pid_t parent) {
     struct cg_caller who;
     int alive = 0;
     pid_t done = 0;
-    ssize_t n = text ? children_of(vm, parent, text, room) : -1;
+    ssize_t n = text ? cg_children_of(vm, parent, text, room) : -1;
     for (char *at = text, *end; n > 0 && *at; at = end) {
         long pid = strtol(at, &end, 10);
         if (end == at || (*end != ' ' && n == (ssize_t)room - 1)) break; /* the last number may be cut off: next time */
@@ -358,7 +332,7 @@ static int kill_children(struct cg_vm *vm, pid_t parent) {
         alive++;
         if (who.group == done && done > 0) continue;
         if (who.group > 1 && who.group != getpgrp()) kill(-who.group, SIGKILL), done = who.group;
-        else signal_child(vm, parent, (pid_t)pid, SIGKILL);
+        else cg_signal_child(vm, parent, (pid_t)pid, SIGKILL);
     }
     free(text);
     return alive;
@@ -367,10 +341,10 @@ static int kill_children(struct cg_vm *vm, pid_t parent) {
 /* End what lives below a leader. The leader is stopped meanwhile: what it does not reap keeps its place under the guest's limit of processes, so that something that
  * forks faster than it is killed runs out of places. Whoever loses its parent becomes the leader's child; once none of those lives, nothing does. */
 static void end_tree(struct cg_vm *vm, struct cg_run *run) {
-    if (!run->held) signal_child(vm, vm->init, run->leader, SIGSTOP);
+    if (!run->held) cg_signal_child(vm, vm->init, run->leader, SIGSTOP);
     run->held = true;
     if (kill_children(vm, run->leader) > 0) return;
-    signal_child(vm, vm->init, run->leader, SIGCONT);
+    cg_signal_child(vm, vm->init, run->leader, SIGCONT);
     run->held = false;
 }
 
@@ -402,65 +376,6 @@ bool cg_runs_sweep(struct cg_vm *vm) {
         run->seen_ended = true;
     }
     return left;
-}
-
-/* Signal the process group of `pid`, which is the first program and so leads one: by its pidfd where the kernel can (Linux 6.9). */
-static void signal_group(struct cg_vm *vm, pid_t parent, pid_t pid, int signal) {
-    struct cg_caller who;
-    const int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pidfd < 0) return;
-    if (cg_caller_of(vm, pid, &who) == 0 && who.ppid == parent && who.group == pid &&
-        syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, PIDFD_SIGNAL_PROCESS_GROUP) != 0 && errno == EINVAL)
-        kill(-pid, signal);
-    close(pidfd);
-}
-
-/* The first program is the leader's child with the number that the leader told. */
-static void signal_first(struct cg_vm *vm, const struct cg_run *run, int signal, bool group) {
-    char text[8192];
-    struct cg_caller who;
-    if (children_of(vm, run->leader, text, sizeof text) <= 0) return;
-    for (char *at = text, *end; *at; at = end) {
-        long pid = strtol(at, &end, 10);
-        if (end == at) return;
-        while (*end == ' ') end++;
-        if (cg_caller_of(vm, (pid_t)pid, &who) != 0 || who.inner_tgid != run->inner_first) continue;
-        if (group) signal_group(vm, run->leader, (pid_t)pid, signal);
-        else signal_child(vm, run->leader, (pid_t)pid, signal);
-    }
-}
-
-static void send_early(struct cg_vm *vm, struct cg_run *run) {
-    for (int signal = 1; signal < NSIG; signal++) {
-        if (run->early_first >> (signal - 1) & 1) signal_first(vm, run, signal, false);
-        if (run->early_group >> (signal - 1) & 1) signal_first(vm, run, signal, true);
-    }
-}
-
-int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, uint32_t whom) {
-    struct cg_run *run = cg_run_find(vm, number);
-    if (!run) return ESRCH;
-    if (signal < 0 || signal >= NSIG || whom > CG_SIGNAL_GROUP) return EINVAL;
-    if (whom == CG_SIGNAL_TREE) run->killing = true;
-    else if (run->ended || run->over) return ESRCH;
-    else if (run->leader) signal_first(vm, run, signal, whom == CG_SIGNAL_GROUP);
-    else if (signal > 0) *(whom == CG_SIGNAL_GROUP ? &run->early_group : &run->early_first) |= 1ull << (signal - 1);
-    return 0;
-}
-
-void cg_runs_continue_leaders(struct cg_vm *vm) {
-    const size_t room = 1 << 16;
-    char *text = malloc(room);
-    if (text && children_of(vm, vm->init, text, room) > 0)
-        for (char *at = text, *end; *at; at = end) {
-            long pid = strtol(at, &end, 10);
-            if (end == at) break;
-            while (*end == ' ') end++;
-            bool held = false;
-            for (size_t i = 0; i < CG_RUNS_MAX && !held; i++) held = vm->runs[i].used && vm->runs[i].held && vm->runs[i].leader == pid;
-            if (!held) signal_child(vm, vm->init, (pid_t)pid, SIGCONT);
-        }
-    free(text);
 }
 
 /* ---- whose is a process ---- */

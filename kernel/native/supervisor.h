@@ -7,7 +7,7 @@
  *   resolve.c   paths on pinned descriptors    denial.c   refusals and their records
  *   trace.c     calls proved by ptrace             image.c    what a program file is
  *   env.c       the environment at an exec         members.c  the VM's processes, one by one
- *   watch.c     limits in sum: time and memory of whole runs
+ *   watch.c     limits in sum: time and memory of whole runs        signals.c  to first programs, groups and leaders
  *   egress.c    where an internet address leads  lookups.c  who asked the VM's resolver
  *   network.h   with network_address.c, local_address.c, socket_moving.c, socket_peers.c: what the network handlers share
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
@@ -131,7 +131,6 @@ struct cg_vm {
     sem_t receivers; /* the roles that are free */
     atomic_int waiting_workers, receiving_workers, blocked_workers; /* waiting: for such a role; receiving: in the call that does it */
     atomic_bool second_started;
-    atomic_bool umask_changed; /* a guest has called umask(2); until then all have the one that init gave them */
     pthread_rwlock_t handing_over; /* shared: while a descriptor is the caller's and ours */
     atomic_uint_least64_t notified, denials, dropped;
 };
@@ -159,13 +158,20 @@ int cg_run_start(struct cg_vm *vm, uint32_t request, struct cg_reader *payload, 
 void cg_run_leader_event(struct cg_vm *vm, struct cg_run *run);
 bool cg_runs_sweep(struct cg_vm *vm); /* kill what outlived its run's first program; true while something is left */
 struct cg_run *cg_run_find(struct cg_vm *vm, uint32_t number);
-int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, uint32_t whom);
-void cg_runs_continue_leaders(struct cg_vm *vm); /* one of them was stopped by a guest */
 /* The number of the run whose program a process is, or 0. Not certain: a run whose leader has not said hello yet may be it. */
 uint32_t cg_run_of(struct cg_vm *vm, pid_t tid, bool *certain);
 /* True once per run, for the call that our own code makes in the first program's process before it becomes the program. */
 bool cg_take_exec(struct cg_vm *vm, pid_t tid);
 bool cg_take_setsid(struct cg_vm *vm, pid_t tid);
+
+/* ---- signals.c ---- */
+int cg_run_signal(struct cg_vm *vm, uint32_t number, int signal, uint32_t whom);
+void cg_run_send_early(struct cg_vm *vm, struct cg_run *run); /* what came before its first program was known */
+void cg_runs_continue_leaders(struct cg_vm *vm);              /* one of them was stopped by a guest */
+/* Only if `pid` is still the child of `parent`: by pidfd, so that a recycled number is never hit. */
+void cg_signal_child(struct cg_vm *vm, pid_t parent, pid_t pid, int signal);
+/* "12 13 14 ": the children of a process, as the kernel lists them; their text's length. */
+ssize_t cg_children_of(struct cg_vm *vm, pid_t parent, char *text, size_t size);
 
 /* ---- watch.c ---- */
 void cg_watch_prepare(struct cg_vm *vm);   /* takes its limits out of the launch's */

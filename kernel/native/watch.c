@@ -49,6 +49,11 @@ void cg_watch_prepare(struct cg_vm *vm) {
 
 static bool under_way(const struct cg_run *run) { return run->used && !run->over && !run->killing && !run->ended; }
 
+/* Most runs are over before anybody need look at them. */
+static uint64_t look_due(const struct cg_vm *vm, const struct cg_run *run) {
+    return vm->watch.next_ms > run->began_ms + LOOK_MS ? vm->watch.next_ms : run->began_ms + LOOK_MS;
+}
+
 int cg_watch_wait(const struct cg_vm *vm) {
     if (!vm->watch.wall_ms && !vm->watch.cpu_ms && !vm->watch.memory) return -1;
     const uint64_t now = cg_watch_now();
@@ -57,7 +62,7 @@ int cg_watch_wait(const struct cg_vm *vm) {
         const struct cg_run *run = &vm->runs[i];
         if (!under_way(run)) continue;
         if (vm->watch.wall_ms && run->began_ms + vm->watch.wall_ms < due) due = run->began_ms + vm->watch.wall_ms;
-        if ((vm->watch.cpu_ms || vm->watch.memory) && vm->watch.next_ms < due) due = vm->watch.next_ms;
+        if ((vm->watch.cpu_ms || vm->watch.memory) && look_due(vm, run) < due) due = look_due(vm, run);
     }
     if (due == UINT64_MAX) return -1;
     return due <= now ? 0 : due - now > 3600000 ? 3600000 : (int)(due - now);
@@ -216,10 +221,10 @@ void cg_watch_look(struct cg_vm *vm) {
     for (size_t i = 0; i < CG_RUNS_MAX; i++) {
         struct cg_run *run = &vm->runs[i];
         if (!under_way(run)) continue;
-        any = true;
+        any |= now >= look_due(vm, run);
         if (vm->watch.wall_ms && now >= run->began_ms + vm->watch.wall_ms) exceed(run, CG_WATCH_WALL);
     }
-    if (!any || (!vm->watch.cpu_ms && !vm->watch.memory) || now < vm->watch.next_ms) return;
+    if (!any || (!vm->watch.cpu_ms && !vm->watch.memory)) return;
     struct table table = {0};
     if (read_table(vm, &table)) {
         attribute(vm, &table);

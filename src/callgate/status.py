@@ -54,7 +54,7 @@ def enforcement(plan: Plan) -> dict[str, str]:
         texts["env"] = (
             "programs start without what they may not read; the supervisor settles what each exec hands on; vm.env is judged"
         )
-    texts["binding"] = "vm.call is judged before the function is reached"
+    texts["binding"] = "the host judges each call, a guest's and that of vm.call, before the function is reached"
     return texts
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from callgate.bindings.binding import CALL_SECONDS, Binding
 from callgate.bindings.registry import BindingRegistry
@@ -36,13 +36,15 @@ from callgate.scopes.policy import Policy
 from callgate.scopes.request import Verdict
 
 if TYPE_CHECKING:
-    from callgate.bindings.binding import HostFunction
     from callgate.bindings.registry import Bindings
     from callgate.guest.filesystem import GuestFiles
     from callgate.guest.ports import Response
     from callgate.scopes.permissions import Permissions
     from callgate.status import Status
     from callgate.vfs.host_directory import HostDir
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class VM(Programs):
@@ -195,21 +197,35 @@ class VM(Programs):
         self._authorize("binding", "*", name)
         return call_here(self._bindings[name], args, kwargs, lambda: self)
 
+    @overload
+    def binding(self, function: _F, /) -> _F: ...
+
+    @overload
     def binding(
         self,
-        function: HostFunction | None = None,
+        function: None = None,
         /,
         *,
         name: str | None = None,
         timeout: float | None = CALL_SECONDS,
         schema: Mapping[str, Any] | None = None,
-    ) -> Any:  # the function, or a decorator: what the user's checker makes of the function should stay as it is
+    ) -> Callable[[_F], _F]: ...
+
+    def binding(
+        self,
+        function: _F | None = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: float | None = CALL_SECONDS,
+        schema: Mapping[str, Any] | None = None,
+    ) -> _F | Callable[[_F], _F]:
         """Register a function as a binding of this VM, as a decorator: under its own name, or under *name* (`group:name`).
 
         Where no `binding` policy was given, the first binding grants the scope, as it does at construction.
         """
 
-        def register(function: HostFunction) -> HostFunction:
+        def register(function: _F) -> _F:
             self._register(name or str(getattr(function, "__name__", "")), Binding(function, schema=schema, timeout=timeout))
             return function
 

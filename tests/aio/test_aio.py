@@ -197,6 +197,35 @@ def test_files_bindings_and_explanations_have_the_same_names(tmp_path: Path) -> 
     in_vm(body, permissions=deny("/w/**"), bindings={"add": lambda a, b: a + b})
 
 
+def test_every_name_of_the_synchronous_vm_has_a_twin() -> None:
+    on_descriptors = {"start", "open_pty"}
+    theirs = {name for name in dir(callgate.VM) if not name.startswith("_")}
+    assert theirs - on_descriptors <= set(dir(callgate.aio.VM))
+    for_the_loop = {"poll", "fileno", "hold", "release", "over", "relayed", "output_limit", "hang_up"}
+    of_a_process = {name for name in dir(callgate.Process) if not name.startswith("_")} - for_the_loop
+    assert of_a_process <= {*dir(callgate.aio.Process), "args", "pid", "truncated"}
+
+
+def test_servers_in_the_vm_are_reached_and_bindings_may_come_later() -> None:
+    async def body(vm: Any) -> None:
+        def double(number: int) -> int:
+            return 2 * number
+
+        vm.binding(double)
+        assert [tool["name"] for tool in vm.bindings] == ["double"]
+        assert await vm.call("double", 21) == 42
+        server = await vm.spawn(["python3", "-m", "http.server", "8000", "--bind", "127.0.0.1"])
+        await vm.fs.write_text("page", "text")
+        assert (await vm.fetch(8000, "/page", wait=20)).body == b"text"
+        reader, writer = await asyncio.open_connection(sock=await vm.connect(8000))
+        writer.write(b"GET /page HTTP/1.0\r\n\r\n")
+        assert (await reader.read()).endswith(b"text")
+        writer.close()
+        await server.close()
+
+    in_vm(body, permissions={"network": {"default": "deny", "rules": [{"mode": "allow", "patterns": ["127.0.0.1"]}]}})
+
+
 def test_mistakes_are_told_by_the_constructor_at_the_users_line() -> None:
     with pytest.raises(PolicyError):
         callgate.aio.VM(permissions={"child_process": "deny"})
@@ -216,7 +245,7 @@ async def _nothing(_: Any) -> None:
 def test_a_start_that_is_cancelled_leaves_no_vm() -> None:
     async def body() -> None:
         for delay in (0, 0.001, 0.003, 0.01):
-            task = asyncio.create_task(callgate.aio.VM().start())
+            task = asyncio.create_task(callgate.aio.VM().open())
             await asyncio.sleep(delay)
             task.cancel()
             try:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests.vm_fixtures import host_dir as host_dir
 from callgate.bindings.registry import BindingRegistry, Bindings
 from callgate.bindings.service import HostService
+from tests.vm_fixtures import host_dir as host_dir
 
-SECONDS = 30.0  # after which a test that hangs fails instead
+SECONDS = 20.0  # after which a test that hangs fails instead
 
 
 class OpenGate:
@@ -28,6 +28,9 @@ class OpenGate:
 
     def allows(self, name: str) -> bool:
         return name not in self.refused
+
+    def has_allowed(self, name: str) -> bool:
+        return self.allows(name)
 
     def refusal(self, scope: str, operation: str, subject: str, sender: int) -> str | None:
         self.asked.append((scope, operation, subject))

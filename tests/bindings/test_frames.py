@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ def test_messages_survive_any_cutting_of_the_stream(bodies: list[bytes], cuts: l
     stream = b"".join(map(frame, bodies))
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     decoder = FrameDecoder()
-    found = [body for start, end in zip(places, places[1:], strict=False) for body in decoder.feed(stream[start:end])]
+    found = [body for start, end in itertools.pairwise(places) for body in decoder.feed(stream[start:end])]
     assert found == bodies
     assert not decoder.inside
 

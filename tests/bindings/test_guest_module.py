@@ -60,8 +60,10 @@ def test_every_failure_is_an_exception_of_its_kind(reach: Any, held: Held) -> No
         with pytest.raises(guest.BindingError) as caught:
             guest.call(name)
         assert caught.value.code == code
-    assert isinstance(caught.value, TimeoutError)
-    assert caught.value.type == "TimeoutError"
+    with pytest.raises(TimeoutError) as late:
+        guest.call("slow")
+    assert isinstance(late.value, guest.BindingTimeout)
+    assert late.value.type == "TimeoutError"
     with pytest.raises(guest.BindingError, match="longer than a message"):
         guest.call("add", "x" * MESSAGE_MAX, 1)
     with pytest.raises(TypeError):
@@ -100,7 +102,7 @@ def test_two_streams_and_calls_at_once_do_not_mix(reach: Any) -> None:
 
 def test_threads_share_the_module(reach: Any) -> None:
     reach({"add": add})
-    wrong = []
+    wrong: list[int] = []
 
     def many(base: int) -> None:
         wrong.extend(n for n in range(200) if guest.call("add", base, n) != base + n)

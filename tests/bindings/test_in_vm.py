@@ -1,9 +1,11 @@
-"""Bindings in real VMs: the binding scope, the ways to call, who the caller is, and that no other scope is in the way (AOS-23..25, 56, 57)."""
+"""Bindings in real VMs: the scope (AOS-23 to 25, 56, 57), the ways to call, who the caller is, and no other scope in the way."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +15,7 @@ import pytest
 
 from callgate import Binding, BindingContext, PermissionDenied
 from tests.bindings.conftest import SECONDS, Held
+from tests.vm_fixtures import callgate
 
 if TYPE_CHECKING:
     from callgate import VM
@@ -80,7 +83,7 @@ def only(*names: str) -> dict[str, Any]:
     return {"binding": {"default": "deny", "rules": [{"mode": "allow", "operations": ["*"], "patterns": list(names)}]}}
 
 
-# -- the scope --------------------------------------------------------------------------------------------------------------------
+# -- the scope -------------------------------------------------------------------------------------
 
 
 def test_without_bindings_every_name_is_refused(vm_factory: Factory) -> None:
@@ -155,7 +158,7 @@ def test_a_refusal_names_its_process_and_stands_in_its_own_run(vm_factory: Facto
         assert [denial.subject for denial in result.denials] == [name] * 5
 
 
-# -- no other scope is in the way ---------------------------------------------------------------------------------------------------
+# -- no other scope is in the way ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,8 @@ def test_what_lets_guests_reach_the_socket_lets_them_do_nothing_else_there(vm_fa
     vm = vm_factory({"fs": "deny"}, bindings={"add": add})
     script = """
 import os
-for call in ("open('/run/callgate/x', 'w')", "os.unlink('/run/callgate/host.sock')", "os.rename('/run/callgate/host.sock', '/run/callgate/y')",
+for call in ("open('/run/callgate/x', 'w')", "os.unlink('/run/callgate/host.sock')",
+             "os.rename('/run/callgate/host.sock', '/run/callgate/y')",
              "os.mkdir('/run/callgate/d')", "os.chmod('/run/callgate/host.sock', 0)", "os.symlink('/', '/run/callgate/l')",
              "open('/run/callgate/bin/callgate-bindings', 'r+')", "os.listdir('/run')"):
     try:
@@ -211,7 +215,7 @@ def test_they_also_work_where_nothing_written_may_be_executed(vm_factory: Factor
     assert vm.run("add --a 1 --b 1").stdout == '{"ok": true, "result": 2}\n'
 
 
-# -- the commands ---------------------------------------------------------------------------------------------------------------------
+# -- the commands ----------------------------------------------------------------------------------
 
 
 def search(query: str, limit: int = 10, exact: bool = False, tags: list[str] | None = None) -> dict[str, Any]:
@@ -303,13 +307,19 @@ def test_streams_come_line_by_line_in_a_command_and_as_an_iterator_in_python(vm_
     vm = vm_factory(bindings={"count": count})
     lines = [{"ok": True, "item": 0}, {"ok": True, "item": 1}, {"ok": True, "done": True}]
     assert [json.loads(line) for line in vm.run("count --to 2").stdout.splitlines()] == lines
-    script = "from callgate_guest import call; it = call('count', 10**9); print(next(it), next(it)); it.close(); print(list(call('count', 0)), list(call('count', 3)))"
+    script = """
+from callgate_guest import call
+it = call("count", 10**9)
+print(next(it), next(it))
+it.close()
+print(list(call("count", 0)), list(call("count", 3)))
+"""
     done = vm.run(["python3", "-c", script])
     assert (done.stdout, done.stderr) == ("0 1\n[] [0, 1, 2]\n", "")
     assert list(vm.call("count", to=3)) == [0, 1, 2]
 
 
-# -- other languages --------------------------------------------------------------------------------------------------------------------
+# -- other languages -------------------------------------------------------------------------------
 
 
 def test_a_node_script_speaks_the_plain_protocol(vm_factory: Factory) -> None:
@@ -327,7 +337,7 @@ def test_a_shell_script_uses_the_commands_without_any_interpreter(vm_factory: Fa
     assert vm.run(["sh", "-c", 'total=$(add --a 2 --b 3) && echo "$total"']).stdout == '{"ok": true, "result": 5}\n'
 
 
-# -- who calls ----------------------------------------------------------------------------------------------------------------------------
+# -- who calls -------------------------------------------------------------------------------------
 
 
 def test_a_function_that_asks_learns_who_calls(vm_factory: Factory) -> None:
@@ -382,7 +392,7 @@ other.kill()
     assert len(seen) == 1
 
 
-# -- the end of callers and of VMs ----------------------------------------------------------------------------------------------------------
+# -- the end of callers and of VMs -----------------------------------------------------------------
 
 
 def test_the_call_of_a_killed_guest_is_cancelled(vm_factory: Factory) -> None:
@@ -410,7 +420,7 @@ def test_a_function_that_takes_too_long_fails_in_every_way_to_call(vm_factory: F
     assert by_python(vm, "wait").stderr == '"timeout" wait did not answer within 0.2 seconds\n'
     done = by_command(vm, "wait")
     assert (done.returncode, done.stderr) == (1, "callgate-bindings: TimeoutError: wait did not answer within 0.2 seconds\n")
-    with pytest.raises(TimeoutError, match="did not answer within 0.2 seconds"):
+    with pytest.raises(TimeoutError, match="did not answer within"):
         vm.call("wait")
 
 
@@ -441,7 +451,7 @@ def test_a_forgotten_vm_ends_though_its_service_was_used(vm_factory: Factory) ->
 
 def test_calls_of_many_processes_do_not_mix_and_vms_are_independent(vm_factory: Factory) -> None:
     vms = [vm_factory(bindings={"who": lambda n=n: n}) for n in range(3)]
-    script = "import os, sys\nfrom callgate_guest import call\nfor _ in range(8): os.fork()  if len(sys.argv) > 9 else None\nprint({call('who') for _ in range(20)})"
+    script = "from callgate_guest import call; print({call('who') for _ in range(20)})"
     for n, vm in enumerate(vms):
         done = vm.run(f'for i in 1 2 3 4 5 6; do python3 -c "{script}" & done; wait')
         assert done.stdout == f"{{{n}}}\n" * 6
@@ -470,7 +480,7 @@ print([os.waitpid(pid, 0)[1] for pid in children])
     assert (done.stdout, done.stderr) == ("[0, 0, 0]\n", "")
 
 
-# -- registering and calling from the host ----------------------------------------------------------------------------------------------------
+# -- registering and calling from the host ---------------------------------------------------------
 
 
 def test_a_decorator_registers_while_the_vm_runs(vm_factory: Factory) -> None:
@@ -547,3 +557,44 @@ def test_no_mount_covers_the_service(vm_factory: Factory, host_dir: Any) -> None
         with pytest.raises(ValueError, match="is the VM's own and cannot be covered"):
             vm_factory(mounts={place: HostDir(host_dir, mode="rw")})
     assert not list(host_dir.iterdir())
+
+
+def test_the_command_line_tells_of_what_the_host_refused() -> None:
+    done = callgate("run", "--", "sh", "-c", "callgate-bindings call nothing; cat /etc/none 2>/dev/null; true")
+    assert (done.returncode, done.stdout) == (0, "")
+    message = "EACCES: permission denied, binding://nothing: blocked by binding.invoke policy"
+    assert done.stderr == f"callgate-bindings: {message}\ncallgate: 1 operation refused\ncallgate:   {message}\n"
+
+
+def test_a_forked_copy_of_the_host_leaves_the_service_to_its_owner(vm_factory: Factory) -> None:
+    vm = vm_factory(bindings={"add": add})
+    assert by_command(vm, "add", a=1, b=1).returncode == 0
+    child = os.fork()
+    if child == 0:
+        vm.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert by_command(vm, "add", a=1, b=2).stdout == '{"ok": true, "result": 3}\n'
+
+
+def test_a_function_may_use_its_own_vm(vm_factory: Factory) -> None:
+    def nested(context: BindingContext, depth: int) -> str:
+        if depth == 0:
+            return "bottom"
+        done = context.vm.run(["callgate-bindings", "call", "nested", "--depth", str(depth - 1)])
+        return str(json.loads(done.stdout)["result"])
+
+    vm = vm_factory(bindings={"nested": nested})
+    for _ in range(4):  # quick at depth 0, so that the deeper ones begin on the serving thread
+        assert vm.run("nested --depth 0").stdout == '{"ok": true, "result": "bottom"}\n'
+    assert vm.run("nested --depth 3").stdout == '{"ok": true, "result": "bottom"}\n'
+
+
+def test_a_function_may_close_its_own_vm(vm_factory: Factory) -> None:
+    def stop(context: BindingContext) -> None:
+        context.vm.close()
+
+    vm = vm_factory(bindings={"stop": stop})
+    with contextlib.suppress(Exception):  # the run, and with it the VM, ends in the middle
+        vm.run("stop")
+    assert vm.closed

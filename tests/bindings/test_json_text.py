@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -34,10 +35,8 @@ def test_other_writers_spellings_are_read(value: Any) -> None:
 
 @given(data=st.binary(max_size=200))
 def test_any_bytes_are_a_value_or_a_json_error(data: bytes) -> None:
-    try:
+    with contextlib.suppress(JsonError):
         decode(data)
-    except JsonError as error:
-        assert str(error)
 
 
 def nested(depth: int) -> bytes:

@@ -1,4 +1,4 @@
-"""MCP both ways, with the official package on the other side: a VM served to a client, and a server's tools mounted as bindings."""
+"""MCP both ways, with the official package on the other side: a VM served to a client, a server's tools as bindings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server(**options: Any) -> McpTools:
     return McpTools([sys.executable, str(SERVER)], **options)
 
 
-# -- a server's tools as bindings --------------------------------------------------------------------------------------------------
+# -- a server's tools as bindings ------------------------------------------------------------------
 
 
 def test_tools_of_a_server_are_bindings_of_its_name(vm_factory: Factory) -> None:
@@ -82,7 +82,7 @@ def test_one_command_is_a_list_of_words() -> None:
         McpTools("server --stdio")
 
 
-# -- a VM as a server ----------------------------------------------------------------------------------------------------------------
+# -- a VM as a server ------------------------------------------------------------------------------
 
 POLICY = {
     "fs": {"default": "allow", "rules": [{"mode": "deny", "operations": ["*"], "paths": ["/home/agentos/vault/**"]}]},
@@ -114,7 +114,8 @@ def policy(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_client_works_in_the_vm_and_is_refused_what_the_policy_refuses(policy: Path, leaves_nothing: None) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_client_works_in_the_vm_and_is_refused_what_the_policy_refuses(policy: Path) -> None:
     seen: dict[str, Any] = {}
 
     async def work(client: Client) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NotRequired, Optional, TypedDict, Union
 
@@ -43,7 +44,7 @@ class Options(TypedDict):
     name: NotRequired[str]
 
 
-def takes(  # noqa: PLR0913
+def takes(
     a: int,
     b: float,
     c: str,
@@ -71,6 +72,15 @@ def parameters(function: Any) -> Parameters:
     return found
 
 
+def refusal_of(check: Callable[[], object]) -> str | None:
+    """What a check says against a value; None if it lets it through."""
+    try:
+        check()
+    except Mismatch as error:
+        return str(error)
+    return None
+
+
 scalars = (
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5).map(lambda x: round(x, 1)) | st.sampled_from(["x", "y", ""])
 )
@@ -84,13 +94,9 @@ json_values = st.recursive(
 def test_the_schema_and_the_check_agree_on_every_value(name: str, value: Any) -> None:
     whole = parameters(takes)
     valid = jsonschema.Draft202012Validator(whole.schema["properties"][name]).is_valid(value)
-    try:
-        whole._checks[name](value, name)
-    except Mismatch as error:
-        assert not valid, error
-        assert str(error).startswith(name)
-    else:
-        assert valid
+    refusal = refusal_of(lambda: whole._checks[name](value, name))
+    assert (refusal is None) == valid, refusal
+    assert refusal is None or refusal.startswith(name)
 
 
 def test_the_schema_is_that_of_the_annotations() -> None:
@@ -254,7 +260,7 @@ def test_what_of_a_schema_cannot_be_enforced_is_said() -> None:
             BindingRegistry({"f": Binding(anything, schema=schema)})
 
 
-schemas = st.deferred(
+schemas: st.SearchStrategy[dict[str, Any]] = st.deferred(
     lambda: st.one_of(
         st.fixed_dictionaries({"type": st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])}),
         st.fixed_dictionaries({"enum": st.lists(scalars, min_size=1, max_size=3)}),
@@ -280,12 +286,8 @@ def test_an_explicit_schema_is_enforced_as_jsonschema_enforces_it(schema: dict[s
     whole = {"type": "object", "properties": {"v": schema}}
     checked = parameters(Binding(anything, schema=whole))
     valid = jsonschema.Draft202012Validator(whole).is_valid({"v": value})
-    try:
-        checked.bind([], {"v": value})
-    except Mismatch as error:
-        assert not valid, error
-    else:
-        assert valid
+    refusal = refusal_of(lambda: checked.bind([], {"v": value}))
+    assert (refusal is None) == valid, refusal
 
 
 def test_references_within_a_schema_are_followed_also_round_in_circles() -> None:

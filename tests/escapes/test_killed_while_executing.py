@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.contracts.host_processes import descendants, until
+from tests.escapes.held import gives_back, open_descriptors
 
 if TYPE_CHECKING:
     from callgate import VM
@@ -40,11 +40,10 @@ def test_later_programs_start(vm_factory: Callable[..., VM], rounds: int) -> Non
     vm = vm_factory(permissions=JUDGED)
     vm.run(["true"])
     supervisor = vm.status().supervisor_pid
-    descriptors = Path(f"/proc/{supervisor}/fd")
-    before = descriptors.stat().st_size
+    before = open_descriptors(vm)
     result = vm.run(["python3", "-c", PROGRAM, str(rounds)], timeout=60 + rounds / 10)
     assert (result.returncode, result.stdout, result.stderr) == (0, "served\n", "")
     assert vm.run(["/bin/true"], timeout=30).returncode == 0
     assert vm.run(["sh", "-c", "/bin/true && echo alive"], timeout=30).stdout == "alive\n"
     assert until(lambda: len(descendants(supervisor)) == 1)  # init: no program is left, no zombie either
-    assert until(lambda: descriptors.stat().st_size <= before)
+    assert gives_back(vm, before)

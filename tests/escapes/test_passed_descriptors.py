@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contracts.host_processes import until
+from tests.escapes.held import gives_back, open_descriptors
 from tests.vm_fixtures import as_ordinary_user
 
 if TYPE_CHECKING:
@@ -61,10 +61,9 @@ def test_as_many_as_the_kernel_takes_and_nothing_is_left(vm_factory: Callable[..
     for permissions in ({"network": "allow"}, JUDGED):
         vm = vm_factory(permissions=permissions)
         vm.run(["true"])
-        descriptors = Path(f"/proc/{vm.status().supervisor_pid}/fd")
-        before, notified = descriptors.stat().st_size, vm.status().calls_notified
+        before, notified = open_descriptors(vm), vm.status().calls_notified
         for _ in range(3):
             result = vm.run(["python3", "-c", PROGRAM], timeout=60)
             assert (result.stdout.splitlines(), result.stderr) == (on_host, "")
         assert vm.status().calls_notified > notified
-        assert until(lambda path=descriptors, most=before: path.stat().st_size <= most)  # type: ignore[misc]
+        assert gives_back(vm, before)

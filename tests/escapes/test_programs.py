@@ -302,6 +302,21 @@ def test_a_child_that_shares_its_suspended_parents_memory_is_judged_without_it(
     assert vm.run(["/opt/vforks"], timeout=60).stdout == "20\n"
 
 
+def test_threads_that_execute_at_once_end_in_one_program(vm_factory: Callable[..., VM]) -> None:
+    """Whichever comes first ends the others, the first thread too, in the middle of their own."""
+    program = (
+        "import os, sys, threading\n"
+        "for round in range(40):\n    pid = os.fork()\n    if pid == 0:\n        gate = threading.Barrier(6)\n"
+        "        def work():\n            gate.wait()\n            os.execv('/bin/true', ['true'])\n"
+        "        for _ in range(5): threading.Thread(target=work, daemon=True).start()\n        work()\n"
+        "    if os.waitpid(pid, 0)[1]: sys.exit('no program')\n"
+        "print('done')\n"
+    )
+    variables = {"env": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["SECRET"]}]}}
+    for permissions in (None, spawning(("deny", "id")) | variables):
+        assert vm_factory(permissions=permissions).run(["python3", "-c", program], timeout=60).stdout == "done\n"
+
+
 def test_two_hundred_programs_are_spawned_from_eight_threads(vm_factory: Callable[..., VM]) -> None:
     program = (
         "import concurrent.futures, os\n"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contracts.host_processes import descendants, until
+from tests.contracts.host_processes import descendants
+from tests.escapes.held import gives_back, open_descriptors
 from tests.escapes.three_ways import FILES, SECRET
 from tests.vm_fixtures import PROGRAMS, as_ordinary_user, deny, judged_but_allowed, tree_of
 
@@ -20,15 +21,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.vm
 
 
-def open_descriptors(vm: VM) -> int:
-    """How many descriptors the supervisor has; its /proc/fd is closed to all but root, but its size tells (Linux 6.2)."""
-    return Path(f"/proc/{vm.status().supervisor_pid}/fd").stat().st_size
-
-
 def assert_unharmed(vm: VM, descriptors_before: int) -> None:
     assert vm.run(["echo", "alive"], cwd="/").stdout == "alive\n"
     assert len(descendants(vm.status().supervisor_pid)) == 1
-    assert until(lambda: open_descriptors(vm) <= descriptors_before)
+    assert gives_back(vm, descriptors_before)
 
 
 # -- signals -------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -67,7 +69,22 @@ SHOWN_OF_THE_NETWORK = {
         ("worked", "says hello"),
     ],
 }
+# node is not everywhere, and the package mcp is an extra: without them the examples show less.
+SHOWN_OF_BINDINGS = {
+    "three_guests": [
+        ("worked", "the catalogue: nut bolt washer"),
+        *([("worked", "prices: 3 5 1")] if shutil.which("node", path="/usr/bin:/usr/local/bin") else []),
+        ("worked", "exit code 126"),
+    ],
+    "mcp_server_as_bindings": [
+        ("worked", "buy nuts"),
+        ("failed", "EACCES: permission denied, binding://notes:delete: blocked by binding.invoke policy (the default)"),
+    ]
+    if importlib.util.find_spec("mcp")
+    else [],
+}
 MODULES = {
+    **{f"bindings.{name}": shown for name, shown in SHOWN_OF_BINDINGS.items()},
     **{f"permissions.{name}": shown for name, shown in SHOWN.items()},
     **{f"network.{name}": shown for name, shown in SHOWN_OF_THE_NETWORK.items()},
 }
@@ -94,7 +111,7 @@ def test_example_shows_what_is_allowed_and_what_is_refused(project: Path, name: 
 
 
 def test_every_example_has_its_expectations(project: Path) -> None:
-    folders = ("permissions", "network")
+    folders = ("permissions", "network", "bindings")
     assert {f"{folder}.{path.stem}" for folder in folders for path in (project / "examples" / folder).glob("*.py")} == set(
         MODULES
     )

@@ -18,6 +18,7 @@ DAMAGES = {
     "glob": ("glob.c", "run < 2 ||", "run < 1 ||"),
     "policy": ("policy.c", "if (error == 0 && !cg_reader_done(&reader))", "if (error == 0 && reader.failed)"),
     "resolve": ("resolve.c", "#define LINKS_MAX 40", "#define LINKS_MAX 41"),
+    "image": ("image.c", "if (programs[i].p_type == PT_INTERP) return false;", ""),
     "control": ("control.c", "for (int i = 0; i < count; i++) close(fds[i]);", ""),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from errno import E2BIG, EACCES
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -159,6 +160,16 @@ def test_each_run_has_the_values_that_it_was_given(vm_factory: Callable[..., VM]
     assert hand_on(vm, "FIX_A=of this run")[2] == f"errno {EACCES}"
     script = "(setsid sh -c 'sleep 0.1; env -i env' &); sleep 0.3"  # by a process whose parents have ended
     assert vm.run(script, env={"FIX_A": "of this run"}).stdout == "FIX_A=of this run\n"
+
+
+def test_two_runs_at_once_keep_their_own_values(vm_factory: Callable[..., VM]) -> None:
+    """Also for processes whose parents end all the time, which are given to the leader of their own run."""
+    vm = vm_factory(permissions=env_rules(("deny", "write", "FIX_A")))
+    script = "i=0; while [ $i -lt 60 ]; do (env -i printenv FIX_A &) ; i=$((i + 1)); done; sleep 0.5"
+    with ThreadPoolExecutor(4) as pool:
+        values = [f"value {number}" for number in range(4)]
+        shown = list(pool.map(lambda value: vm.run(script, env={"FIX_A": value}).stdout, values))
+    assert shown == [f"{value}\n" * 60 for value in values]
 
 
 def test_where_nothing_may_be_written_the_environment_is_handed_on_as_it_is(

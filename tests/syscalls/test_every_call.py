@@ -22,8 +22,8 @@ NOT_COMPARED: Final = {
         *("fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
     },
 }
-#: Notified, but no policy has a say in them: test_handed_over and test_umask_is_known_from_its_first_change.
-UNJUDGED: Final = {"fs_lock", "fs_umask"}
+#: Notified, but no policy has a say in them: test_handed_over.
+UNJUDGED: Final = {"fs_lock"}
 HANDLED: Final = {name: row.handler for name, row in by_name.items() if row.handler}
 JUDGED: Final = sorted(name for name, handler in HANDLED.items() if handler.startswith("fs_") and handler not in UNJUDGED)
 

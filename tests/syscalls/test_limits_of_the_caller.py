@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -104,11 +106,40 @@ print("set back", mode("/tmp/back"))
 """
 
 
-@pytest.mark.vm
-def test_umask_is_known_from_its_first_change() -> None:
+def test_the_umask_of_the_moment_is_used() -> None:
     with VM(judged_but_allowed(), files={"/home/agentos/umasks.py": UMASKS}) as vm:
         first, second = (vm.run(["python3", "-u", "umasks.py"]) for _ in range(2))
     expected = ["first 0o755", "child 0o700", "parent 0o755", "after a thread's 0o750", "set back 0o755"]
     assert (first.stdout.splitlines(), first.stderr) == (expected, "")
     # In the second the files are there already, and keep the modes of the first.
     assert second.stdout.splitlines() == expected
+
+
+#: What umask(2) returns is taken for a mask: it cannot fail, however many signals arrive.
+UNDER_SIGNALS = """
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <unistd.h>
+static void ring(int signal) { (void)signal; }
+int main(void) {
+    const struct sigaction action = {.sa_handler = ring};
+    const struct itimerval often = {{0, 150}, {0, 150}};
+    long wrong = 0;
+    if (sigaction(SIGALRM, &action, 0) != 0 || setitimer(ITIMER_REAL, &often, 0) != 0) return 1;
+    for (long i = 0; i < 100000; i++) wrong += syscall(SYS_umask, 022) != 022;
+    printf("%ld\\n", wrong);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("permissions", [None, judged_but_allowed(), {"fs": "deny"}], ids=["default", "judged", "denied"])
+def test_asking_for_the_umask_does_not_fail(
+    vm_factory: Callable[..., VM], compile_c: Callable[..., Path], permissions: dict[str, object] | None
+) -> None:
+    vm = vm_factory(permissions=permissions, files={"/opt/umask": compile_c(UNDER_SIGNALS).read_bytes()})
+    vm.fs.unchecked.chmod("/opt/umask", 0o755)
+    assert vm.run(["/opt/umask"], timeout=60).stdout == "0\n"

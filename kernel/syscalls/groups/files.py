@@ -68,7 +68,7 @@ ROWS = (
     Syscall(92, "chown", ("fs.write",), "fs_chown"),
     Syscall(93, "fchown", ("fs.write",), "fs_fchown", why=READ_ONLY),
     Syscall(94, "lchown", ("fs.write",), "fs_chown"),
-    Syscall(95, "umask", ("fs.*",), "fs_umask", why="the supervisor gives new files the modes that their maker's umask leaves"),
+    Syscall(95, "umask"),
     Syscall(132, "utime", ("fs.write",), "fs_utimes"),
     Syscall(133, "mknod", MAKING, "fs_mknod", FileMode(mode=1, judged=MAKING), why=NO_DEVICES),
     Syscall(134, "uselib", otherwise=Errno(ENOSYS), why="obsolete"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class VM:
-    """A VM used from coroutines; takes what `callgate.VM` takes, and starts when its block is entered or `start` is awaited."""
+    """A VM used from coroutines; takes what `callgate.VM` takes, and starts when its block is entered or `open` is awaited."""
 
     def __init__(self, permissions: Mapping[str, object] | Policy | None = None, **arguments: Any) -> None:
         """Check the policy; nothing is started yet. `PolicyError` for a wrong one."""
@@ -40,7 +40,7 @@ class VM:
         self._arguments = arguments
         self._vm: SyncVM | None = None
 
-    async def start(self) -> Self:
+    async def open(self) -> Self:
         """Start the VM, with the errors of `callgate.VM`. Calling it again does nothing."""
         if self._vm is None:
             starting = asyncio.get_running_loop().run_in_executor(None, self._start)
@@ -61,16 +61,16 @@ class VM:
             await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._vm.close))
 
     async def __aenter__(self) -> Self:
-        return await self.start()
+        return await self.open()
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
     @property
     def sync(self) -> SyncVM:
-        """The VM itself. `ValueError` before it was started."""
+        """The VM itself, for what has no twin: programs on descriptors of the caller's. `ValueError` before it was started."""
         if self._vm is None:
-            raise ValueError("the VM was not started: use `async with`, or await `start()`")
+            raise ValueError("the VM was not started: use `async with`, or await `open()`")
         return self._vm
 
     # -- programs ----------------------------------------------------------------------------------------------------------
@@ -168,10 +168,19 @@ class VM:
         """As `callgate.VM.fetch`, in a thread; a cancelled task leaves it to end by itself."""
         return await asyncio.to_thread(self.sync.fetch, port, path, method, headers, body, timeout=timeout, wait=wait)
 
+    def binding(self, *arguments: Any, **named: Any) -> Any:
+        """Register a function as a binding, as `callgate.VM.binding` does."""
+        return self.sync.binding(*arguments, **named)
+
+    @property
+    def bindings(self) -> list[dict[str, Any]]:
+        """Every binding in the form of MCP tools."""
+        return self.sync.bindings
+
     @property
     def policy(self) -> Policy:
         """The effective policy."""
-        return self._policy
+        return self._policy if self._vm is None else self._vm.policy
 
     def explain(self, scope: str, operation: str, subject: str) -> Verdict:
         """The verdict on an operation, without doing anything."""

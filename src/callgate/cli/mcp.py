@@ -21,6 +21,8 @@ _OUTPUT_MOST = 200_000
 #: Bytes of a file that `read_file` returns.
 _FILE_MOST = 4 << 20
 _RUN_SECONDS = 120.0
+#: How long a server in the VM may take to listen, in seconds.
+_FETCH_WAIT = 2.0
 
 
 def mcp(arguments: argparse.Namespace) -> int:
@@ -123,22 +125,20 @@ def make_server(vm: VM) -> MCPServer[Any]:
         except ValueError as error:
             raise ToolError(str(error)) from None
 
-    if hasattr(vm, "fetch"):
-
-        @server.tool(structured_output=True)
-        def fetch_port(port: int, path: str = "/", method: str = "GET", body: str = "") -> dict[str, Any]:
-            """Make an HTTP request to a server that listens in the VM. Gives status, headers and body."""
-            try:
-                response = vm.fetch(port, path, method, None, body.encode() or None)
-            except OSError as error:
-                raise failed(error) from None
-            except (TypeError, ValueError) as error:
-                raise ToolError(str(error)) from None
-            return {
-                "status": response.status,
-                "headers": dict(response.headers),
-                "body": _shortened(response.body.decode("utf-8", "replace")),
-            }
+    @server.tool(structured_output=True)
+    def fetch_port(port: int, path: str = "/", method: str = "GET", body: str = "") -> dict[str, Any]:
+        """Make an HTTP request to a server that listens in the VM. Gives status, headers and body."""
+        try:
+            response = vm.fetch(port, path, method, body=body or None, wait=_FETCH_WAIT)
+        except OSError as error:
+            raise failed(error) from None
+        except (TypeError, ValueError) as error:
+            raise ToolError(str(error)) from None
+        return {
+            "status": response.status,
+            "headers": dict(response.headers),
+            "body": _shortened(response.text),
+        }
 
     @server.tool(structured_output=True)
     def explain(scope: str, operation: str, subject: str) -> dict[str, Any]:

@@ -146,6 +146,8 @@ class Session:
             self.returncode = SIGNALLED - code if code < 0 else code
             self._dropped = event.denials_dropped
             self._exceeded = exceeded_limits(event)
+            # What the host's services refused comes by no event.
+            self._denials = sorted([*self._denials, *process.host_denials], key=lambda denial: denial.time)
         elif isinstance(event, ExecFailed):
             self.returncode, self.failure = process.exec_failure(event)
         return event is not None

@@ -21,7 +21,7 @@ SYSTEM_HEADER = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 HANDLERS = """
     fs_open fs_stat fs_access fs_readlink fs_mkdir fs_unlink fs_rename fs_symlink fs_link fs_chmod fs_fchmod fs_truncate
     fs_ftruncate fs_chdir fs_statfs fs_utimes fs_chown fs_fchown fs_mknod fs_xattr fs_fxattr fs_attributes fs_watch fs_handle
-    fs_mount fs_lock fs_umask exec_program net_socket net_connect net_bind net_listen net_sendto net_sendmsg net_setsockopt
+    fs_mount fs_lock exec_program net_socket net_connect net_bind net_listen net_sendto net_sendmsg net_setsockopt
     net_interface process_signal process_act process_trace memory_file
 """
 
@@ -138,7 +138,7 @@ CONTRACT = {
     """,
     ("fs.create_dir",): "mkdir mkdirat",
     ("fs.rm",): "unlink unlinkat rmdir",
-    ("fs.*",): "rename renameat renameat2 link linkat flock fcntl umask",
+    ("fs.*",): "rename renameat renameat2 link linkat flock fcntl",
     ("fs.symlink",): "symlink symlinkat",
     ("fs.readlink",): "readlink readlinkat",
     ("fs.chmod",): "chmod fchmod fchmodat fchmodat2",
