@@ -21,7 +21,7 @@ PURE_TESTS := tests/architecture tests/benchmarks tests/conformance tests/proper
 SANITIZED_TESTS ?= tests/contracts tests/guest
 SECONDS ?= 60
 
-.PHONY: help demo test native fuzz sanitize lint clean
+.PHONY: help demo test native fuzz sanitize slow lint clean
 
 help:
 	@echo 'make demo    install into .venv and show programs being allowed and refused'
@@ -29,6 +29,7 @@ help:
 	@echo 'make native  rebuild the C parts in place; SANITIZE=address,undefined for a checked supervisor'
 	@echo 'make fuzz    fuzz the decoders and the path resolver, each for SECONDS (60); TARGETS="resolve glob" for some of them'
 	@echo 'make sanitize  tests of VMs with supervisors that check their memory and undefined behaviour, and their threads'
+	@echo 'make slow    the long forms of races, soaks, fuzzing, models and real software: half an hour'
 	@echo 'make lint    ruff, mypy, pyright, import-linter and the compiler, all warnings being errors'
 	@echo 'make clean   remove what the above made'
 
@@ -79,6 +80,9 @@ sanitize: $(VENV)/.installed
 	for kind in address,undefined thread; do \
 	  $(PYTEST) -p tests.fuzz.supervisor_option --sanitize=$$kind -n auto -m 'not slow' $(SANITIZED_TESTS) $(ARGS); \
 	done
+
+slow: $(VENV)/.installed
+	$(PYTEST) -n 2 -m slow $(ARGS)
 
 lint: $(VENV)/.linters
 	$(VENV)/bin/ruff check .
