@@ -37,7 +37,10 @@ def test_examples_of_running_programs_do_what_they_say(project: Path, tmp_path: 
     import callgate
 
     monkeypatch.chdir(tmp_path)
-    spawning, gathering, limiting = blocks(project, "python")[2:5]
+    python = blocks(project, "python")
+    spawning, gathering, limiting = (
+        next(block for block in python if word in block) for word in ("vm.spawn(", "asyncio.gather(", "limits=Limits(")
+    )
     public = {name: getattr(callgate, name) for name in callgate.__all__}
     with callgate.VM() as vm:
         exec(compile(spawning, "README.md", "exec"), {**public, "vm": vm})
