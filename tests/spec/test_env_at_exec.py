@@ -158,7 +158,10 @@ def test_each_run_has_the_values_that_it_was_given(vm_factory: Callable[..., VM]
     assert hand_on(vm, env={"FIX_A": "of this run"})[0] == ["FIX_A=of this run"]
     assert hand_on(vm)[0] == ["FIX_A=of the vm"]
     assert hand_on(vm, "FIX_A=of this run")[2] == f"errno {EACCES}"
-    script = "(setsid sh -c 'sleep 0.1; env -i env' &); sleep 0.3"  # by a process whose parents have ended
+    script = (  # by a process whose parents have ended
+        "(setsid sh -c 'sleep 0.1; env -i env > /tmp/out; mv /tmp/out /tmp/done' &);"
+        " while [ ! -e /tmp/done ]; do sleep 0.02; done; cat /tmp/done"
+    )
     assert vm.run(script, env={"FIX_A": "of this run"}).stdout == "FIX_A=of this run\n"
 
 
