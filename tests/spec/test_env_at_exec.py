@@ -158,17 +158,23 @@ def test_each_run_has_the_values_that_it_was_given(vm_factory: Callable[..., VM]
     assert hand_on(vm, env={"FIX_A": "of this run"})[0] == ["FIX_A=of this run"]
     assert hand_on(vm)[0] == ["FIX_A=of the vm"]
     assert hand_on(vm, "FIX_A=of this run")[2] == f"errno {EACCES}"
-    script = "(setsid sh -c 'sleep 0.1; env -i env' &); sleep 0.3"  # by a process whose parents have ended
+    script = (  # by a process whose parents have ended
+        "(setsid sh -c 'sleep 0.1; env -i env > /tmp/out; mv /tmp/out /tmp/done' &);"
+        " while [ ! -e /tmp/done ]; do sleep 0.02; done; cat /tmp/done"
+    )
     assert vm.run(script, env={"FIX_A": "of this run"}).stdout == "FIX_A=of this run\n"
 
 
 def test_two_runs_at_once_keep_their_own_values(vm_factory: Callable[..., VM]) -> None:
     """Also for processes whose parents end all the time, which are given to the leader of their own run."""
     vm = vm_factory(permissions=env_rules(("deny", "write", "FIX_A")))
-    script = "i=0; while [ $i -lt 60 ]; do (env -i printenv FIX_A &) ; i=$((i + 1)); done; sleep 0.5"
+    script = (
+        "out=/tmp/out.$$; i=0; while [ $i -lt 60 ]; do (env -i printenv FIX_A >> $out &) ; i=$((i + 1)); done;"
+        " while [ $(wc -l < $out) -lt 60 ]; do sleep 0.02; done; cat $out"
+    )
     with ThreadPoolExecutor(4) as pool:
         values = [f"value {number}" for number in range(4)]
-        shown = list(pool.map(lambda value: vm.run(script, env={"FIX_A": value}).stdout, values))
+        shown = list(pool.map(lambda value: vm.run(script, env={"FIX_A": value}, timeout=60).stdout, values))
     assert shown == [f"{value}\n" * 60 for value in values]
 
 

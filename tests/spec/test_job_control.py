@@ -28,7 +28,7 @@ JOBS = """
 set -m
 sleep 60 & sleep 61 | sleep 62 &
 jobs | wc -l
-kill -STOP %2; sleep 0.2; jobs %2 | grep -c Stopped
+kill -STOP %2; until jobs %2 > /tmp/jobs; grep -q Stopped /tmp/jobs; do sleep 0.02; done; echo 1
 kill -CONT %2; kill %2; wait %2; echo $?
 kill -INT %1; wait %1; echo $?
 (sleep 63 & sleep 64 & wait) & sleep 0.2; kill -TERM -- -$!; wait $!; echo $?
@@ -39,7 +39,7 @@ exit 5
 
 @pytest.mark.parametrize("policy", ALLOWING)
 def test_a_shell_runs_stops_continues_and_ends_its_jobs(vm_factory: Callable[..., VM], policy: str) -> None:
-    result = vm_factory(permissions=ALLOWING[policy]).run(["bash", "-c", JOBS], timeout=30)
+    result = vm_factory(permissions=ALLOWING[policy]).run(["bash", "-c", JOBS], timeout=60)
     assert (result.returncode, result.stdout.split()) == (5, ["2", "1", "143", "130", "143", "trapped", "trapped"])
 
 
@@ -52,11 +52,17 @@ def type_keys(keys, until):
     seen = b""
     while until not in seen: seen += os.read(terminal, 4096)
     return seen
+def until_foreground_is(shell):
+    while (os.tcgetpgrp(terminal) == pid) is not shell: time.sleep(0.01)
+    time.sleep(0.3)  # the program itself begins after its group has the terminal
 type_keys(b"PS1=':'; echo be''gin\\n", b"begin")
-os.write(terminal, b"sleep 60\\n"); time.sleep(0.5)
+os.write(terminal, b"sleep 60\\n")
+until_foreground_is(False)
 type_keys(b"\\x1a", b"Stopped")
-os.write(terminal, b"fg\\n"); time.sleep(0.5)
-os.write(terminal, b"\\x03"); time.sleep(0.2)
+os.write(terminal, b"fg\\n")
+until_foreground_is(False)
+os.write(terminal, b"\\x03")
+until_foreground_is(True)
 type_keys(b"echo st''atus $?\\n", b"status 130")
 os.write(terminal, b"exit 7\\n")
 try:

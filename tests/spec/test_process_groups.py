@@ -43,9 +43,12 @@ def attempt(act, *arguments):
 def raw(*arguments):
     return -ctypes.get_errno() if libc.syscall(*map(ctypes.c_long, arguments)) < 0 else 0
 def left():
-    time.sleep(0.1)
-    for pid in everybody[:]:
-        if os.waitpid(pid, os.WNOHANG)[0]: everybody.remove(pid)
+    quiet = 0
+    while quiet < 20:  # until nobody has ended for a while
+        time.sleep(0.02)
+        ended = [pid for pid in everybody if os.waitpid(pid, os.WNOHANG)[0]]
+        for pid in ended: everybody.remove(pid)
+        quiet = 0 if ended else quiet + 1
     return [pid - first for pid in everybody]
 def say(**found): print(json.dumps(found))
 """
@@ -129,7 +132,8 @@ for _ in range(3):
     runners.append(pid)
 answers = [attempt(os.killpg, pid, signal.SIGKILL) for pid in runners]
 for pid in runners: os.waitpid(pid, 0)
-time.sleep(0.3)
+deadline = time.monotonic() + 10
+while time.monotonic() < deadline and any(attempt(os.killpg, pid, 0) == 0 for pid in runners): time.sleep(0.02)
 say(answers=answers, after=[attempt(os.killpg, pid, 0) for pid in runners])
 """
     for permissions in (None, rules(("deny", "kill:1"))):
