@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-#: Look-ups of one VM that run at the same time, and those that wait for a place.
+#: Jobs of one VM that run at the same time, unless said otherwise, and those that wait for a place.
 RUNNING_MAX: Final = 8
 WAITING_MAX: Final = 256
 
@@ -68,17 +68,18 @@ def _some_of_each(addresses: list[bytes]) -> tuple[bytes, ...]:
 
 
 class Jobs:
-    """The look-ups of one VM: at most `RUNNING_MAX` threads, which end when there is nothing to do."""
+    """What a VM has done by threads: at most *running_max* of them, which end when there is nothing to do."""
 
-    def __init__(self) -> None:
+    def __init__(self, running_max: int = RUNNING_MAX) -> None:
         self._lock = threading.Lock()
+        self._running_max = running_max
         self._waiting: deque[Callable[[], None]] = deque()
         self._running = 0
 
     def add(self, job: Callable[[], None]) -> bool:
         """Have *job* done by a thread, now or when there is a place; False if too many wait, or there is no thread to be had."""
         with self._lock:
-            if self._running < RUNNING_MAX:
+            if self._running < self._running_max:
                 self._running += 1
             elif len(self._waiting) < WAITING_MAX:
                 self._waiting.append(job)

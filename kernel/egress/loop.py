@@ -101,7 +101,7 @@ class Loop:
                     os.eventfd_read(self._wake)
                 elif (readable := self._watched.get(key.fd)) is not None:  # not closed by a call before it
                     readable()
-            while self._posted:
+            for _ in range(len(self._posted)):  # what is posted meanwhile has its turn after the sockets
                 self._posted.popleft()()
             now = time.monotonic()
             while self._timers and self._timers[0][0] <= now:

@@ -24,9 +24,11 @@ STREAM_WAITING_MAX: Final = 64
 #: or asks what takes long to judge, waits, and nobody else does.
 _SHARE: Final = 0.25
 _BURST_SECONDS: Final = 0.05
+#: Packets of one VM, and bytes of one connection, after which the others have their turn.
+_IN_A_ROW: Final = 8
+_STREAM_CHUNK: Final = 512
 
 _DATAGRAM_MAX: Final = 4096  # more than any query; the rest of a larger one is cut off, which makes it malformed
-_STREAM_MAX: Final = 65535 + 2
 _STREAM_BUFFER: Final = 16384  # bytes that the kernel keeps for a connection, either way
 
 
@@ -110,7 +112,9 @@ class Resolver:
             stream.resume()
 
     def _take_datagrams(self) -> None:
-        while self._may_go_on():
+        for _ in range(_IN_A_ROW):
+            if not self._may_go_on():
+                return
             try:
                 data, sender = self._datagrams.recvfrom(_DATAGRAM_MAX)
             except OSError:  # nothing more, or the guest closed the socket that an earlier answer went to
@@ -123,7 +127,9 @@ class Resolver:
             self._datagrams.sendto(answer, to)
 
     def _accept(self) -> None:
-        while self._may_go_on():
+        for _ in range(_IN_A_ROW):
+            if not self._may_go_on():
+                return
             try:
                 sock, sender = self._listener.accept()
             except OSError:
@@ -187,7 +193,7 @@ class _Stream:
 
     def _readable(self) -> None:
         try:
-            data = self._sock.recv(_STREAM_MAX)
+            data = self._sock.recv(_STREAM_CHUNK)
         except BlockingIOError:
             return
         except OSError:

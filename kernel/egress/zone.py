@@ -111,7 +111,7 @@ class Zone:
         self._names = Names()
         self._known: OrderedDict[_Key, _Known] = OrderedDict()
         self._looking = Jobs()
-        self._telling = Jobs()
+        self._telling = Jobs(1)  # a supervisor takes one message after the other
 
     def ask(self, query: Query, asker: Asker, reply: Callable[[bytes], None]) -> None:
         """Answer *query* through *reply*, now or later."""

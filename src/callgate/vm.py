@@ -243,8 +243,13 @@ class VM(Programs):
         return self._policy
 
     def explain(self, scope: str, operation: str, subject: str) -> Verdict:
-        """The verdict on an operation, without doing anything; `ValueError` for an unknown scope or operation."""
-        return self._plan.policy.decide(scope, operation, subject)
+        """The verdict on an operation, without doing anything; `ValueError` for an unknown scope or operation.
+
+        No name is looked up: a connection by name is also judged by where the name leads.
+        """
+        from callgate.kernel.egress.guard import with_guard
+
+        return with_guard(self._plan.policy, scope, operation, subject)
 
     @property
     def runtime_image(self) -> tuple[str, ...]:

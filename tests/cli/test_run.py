@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.network.servers import WebServer
+
 pytestmark = [pytest.mark.vm, pytest.mark.usefixtures("leaves_nothing")]
 
 CALLGATE = f"{sys.executable} -m callgate"
@@ -182,6 +184,36 @@ def test_allow_host_is_laid_over_the_policys_own_rules() -> None:
     policy = '{"network": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["127.0.0.1"]}]}}'
     assert run("-p", policy, "--", "python3", "-c", CONNECT).stdout == b""
     assert run("-p", policy, "--allow-host", "127.0.0.1", "--", "python3", "-c", CONNECT).stdout == b"reached\n"
+
+
+def test_host_and_host_port_open_what_they_say() -> None:
+    with WebServer() as web:
+        named = ["--host", f"api.example.com={web.endpoint}", "--allow-host", "api.example.com"]
+        done = run(*named, "--", "callgate-fetch", "http://api.example.com/x")
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"api.example.com /x\n", b"")
+        here = f"http://127.0.0.1:{web.port}/"
+        opened = ["--host-port", str(web.port), "--allow-host", "127.0.0.1"]
+        assert run(*opened, "--", "callgate-fetch", here).stdout == f"127.0.0.1:{web.port} /\n".encode()
+        done = run("--host-port", str(web.port), "--", "callgate-fetch", here)
+        assert f"tcp://127.0.0.1:{web.port}: blocked by network.http policy".encode() in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--host", "api.example.com"], "NAME=ADDRESS"),
+        (["--host", "a=127.0.0.1", "--host", "a=127.0.0.1"], "given twice"),
+        (["--host", "a=nowhere:80"], "not an endpoint"),
+        (["--host", "a b=127.0.0.1"], "host name"),
+        (["--host-port", "http"], "must be a number"),
+        (["--host-port", "0"], "not a port"),
+    ],
+)
+def test_a_wrong_opening_is_one_line(arguments: list[str], said: str) -> None:
+    done = run(*arguments, "--", "true")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert said in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
 
 
 # -- refusals --

@@ -102,6 +102,7 @@ def test_no_local_address_is_reached_under_a_bare_allow(vm_factory: Make, probe:
     vm = vm_factory(permissions={"network": "allow"}, files=probe.files)
     assert results(probe.in_vm(vm, tries(address, canary.port))) == REFUSED
     assert {(denial.rule, denial.reason) for denial in vm.denials} == {("local address", LOCAL[address])}
+    assert {vm.explain("network", "http", denial.subject).rule for denial in vm.denials} == {"local address"}
     assert canary.contacts == 0
 
 

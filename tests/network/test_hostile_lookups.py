@@ -89,7 +89,8 @@ def _fuzz(vm_factory: Make, seed: int, seconds: float) -> None:
     noisy, other = vm_factory(POLICY, hosts=hosts), vm_factory(POLICY, hosts=hosts)
 
     def look() -> None:
-        assert other.run(["python3", "-c", GOOD], timeout=60).stdout == "198.18.0.1\n"
+        done = other.run(["python3", "-c", GOOD], timeout=60)
+        assert (done.stdout, done.stderr) == ("198.18.0.1\n", "")
 
     sent, answered = _beside(noisy, ["python3", "-c", NOISE, str(seed), str(seconds)], look)
     assert sent > 100
@@ -102,9 +103,9 @@ def test_noise_is_answered_or_dropped_and_other_vms_are_served(vm_factory: Make)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 6))
-def test_a_minute_of_noise_is_answered_or_dropped_and_other_vms_are_served(vm_factory: Make, seed: int) -> None:
-    _fuzz(vm_factory, seed, 60)
+@pytest.mark.parametrize("seed", range(2, 5))
+def test_half_a_minute_of_noise_is_answered_or_dropped_and_other_vms_are_served(vm_factory: Make, seed: int) -> None:
+    _fuzz(vm_factory, seed, 30)
 
 
 def _threads() -> int:

@@ -136,6 +136,20 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
         "--allow-host", action="append", default=[], metavar="H", help="let the guest reach this host or host:port (repeatable)"
     )
     parser.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME=ADDRESS[:PORT]",
+        help="make a name stand for an endpoint, a local one too; the policy still judges the name (repeatable)",
+    )
+    parser.add_argument(
+        "--host-port",
+        action="append",
+        default=[],
+        metavar="N",
+        help="show this port of the host's loopback as the guest's own; the policy still judges it (repeatable)",
+    )
+    parser.add_argument(
         "--mount",
         action="append",
         default=[],

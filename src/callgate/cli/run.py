@@ -71,12 +71,16 @@ def vm_of(arguments: argparse.Namespace) -> VM:
     env = dict(_variable(text) for text in arguments.env)
     mounts = dict(_mount(text) for text in arguments.mount)
     limits = dict(_limit(text) for text in arguments.limit)
+    hosts = _hosts(arguments.host)
+    host_ports = [_host_port(text) for text in arguments.host_port]
     with policy_warnings_as_lines():
         try:
             return VM(
                 permissions,
                 env=env,
                 mounts=mounts,
+                hosts=hosts,
+                host_ports=host_ports,
                 cwd=arguments.cwd,
                 guest=arguments.guest,
                 engine=arguments.engine,
@@ -262,6 +266,24 @@ def allow_hosts(permissions: dict[str, Any], hosts: Iterable[str]) -> None:
         permissions["network"] = {"default": "deny", "rules": [rule]}
     elif isinstance(network, dict) and isinstance(network.get("rules", []), list):
         permissions["network"] = {**network, "rules": [*network.get("rules", []), rule]}
+
+
+def _hosts(texts: Iterable[str]) -> dict[str, str]:
+    hosts: dict[str, str] = {}
+    for text in texts:
+        name, equals, endpoint = text.partition("=")
+        if not equals:
+            raise UsageError(f"--host {text}: write NAME=ADDRESS or NAME=ADDRESS:PORT")
+        if name in hosts:
+            raise UsageError(f"--host {text}: {name} is given twice")
+        hosts[name] = endpoint
+    return hosts
+
+
+def _host_port(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise UsageError(f"--host-port {text}: must be a number")
+    return int(text)
 
 
 def _seconds(text: str | None) -> float | None:
