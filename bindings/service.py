@@ -346,7 +346,7 @@ class HostService:
     # -- the end -------------------------------------------------------------------------------------------------------------
 
     def end(self) -> threading.Event:
-        """Begin to end; the event is set once no connection is left. Takes no lock: a finalizer calls it."""
+        """Begin to end; the event is set once no connection is left. A finalizer may call it."""
         done = threading.Event()
         self._loop.run_soon(lambda: self._end(done))
         return done

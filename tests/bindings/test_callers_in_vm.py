@@ -285,4 +285,7 @@ def test_a_function_may_close_its_own_vm(vm_factory: Factory) -> None:
     vm = vm_factory(bindings={"stop": stop})
     with contextlib.suppress(Exception):  # the run, and with it the VM, ends in the middle
         vm.run("stop")
+    deadline = time.monotonic() + SECONDS
+    while not vm.closed and time.monotonic() < deadline:  # the guest may hear of the end before all of it is over
+        time.sleep(0.01)
     assert vm.closed

@@ -14,7 +14,7 @@ from callgate.bindings import kinds
 from callgate.bindings import service as service_module
 from callgate.bindings.binding import BindingContext
 from tests.bindings.callable_functions import add, error_of
-from tests.bindings.conftest import SECONDS, Client, Serve
+from tests.bindings.conftest import SECONDS, Client, Held, Serve
 
 
 def test_calls_from_many_connections_do_not_mix(serve: Serve) -> None:
@@ -129,3 +129,21 @@ def test_a_hundred_thousand_calls_leave_nothing_behind(serve: Serve) -> None:
         assert client.call("add", n, a=n, b=1)["result"] == n + 1
     assert not served.service._calls
     assert not Client(served.path).call("add", a=1, b="x")["ok"]
+
+
+def test_a_service_that_has_ended_touches_no_descriptor_of_others(serve: Serve, held: Held) -> None:
+    served = serve({"slow": held})
+    client = served.connect()
+    client.send(id=1, kind="call", name="slow")
+    assert held.reached.wait(SECONDS)
+    served.end()
+    numbers = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(8)]  # the loop's descriptors were among these
+    try:
+        served.service.due(0.0)
+        served.service.end()
+        for number in numbers:
+            with pytest.raises(BlockingIOError):
+                os.eventfd_read(number)
+    finally:
+        for number in numbers:
+            os.close(number)
