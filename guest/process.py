@@ -78,6 +78,8 @@ class NativeProcess:
         self._by_host = by_host
         self._first = 0
         self.host_denials: list[Denial] = []  # what the host's services refused it; on record already
+        self.began = time.monotonic()
+        self.oom_kills_before = 0  # in the VM, when it was started
 
     def fileno(self) -> int:
         """Readable when `next_event` would not block; for selectors."""
@@ -174,8 +176,11 @@ class NativeGuest:
         if not watched:
             for service in self._services:
                 service.activate()
+        oom_kills, began = self._supervisor.oom_kills(), time.monotonic()  # the program may be killed before this goes on
         run = self._supervisor.run(list(program.argv), dict(program.env), program.cwd, *stdio, tty=tty)
-        return NativeProcess(self._supervisor, run, program, self._record, self._by_host)
+        process = NativeProcess(self._supervisor, run, program, self._record, self._by_host)
+        process.oom_kills_before, process.began = oom_kills, began
+        return process
 
     def notice_callers(self, pump: Pump) -> None:
         """Have the host's services started when somebody calls: most programs never do, and a thread costs more than all else."""
@@ -236,8 +241,6 @@ class Outcome:
         self._process = process
         self._record_unsent = record_unsent
         self._oom_kills = oom_kills
-        self._oom_kills_before = oom_kills()
-        self._began = time.monotonic()
         self._not_kept = 0
         self._not_sent = 0
         self._denials: list[Denial] = []
@@ -282,9 +285,13 @@ class Outcome:
         self._not_sent = event.denials_dropped
         self._record_unsent(event.denials_dropped)
         self.usage = Usage(
-            event.user_us / 1e6, event.system_us / 1e6, event.max_rss_kib * 1024, time.monotonic() - self._began, event.notified
+            event.user_us / 1e6,
+            event.system_us / 1e6,
+            event.max_rss_kib * 1024,
+            time.monotonic() - self._process.began,
+            event.notified,
         )
         exceeded = exceeded_limits(event)
-        if self._oom_kills() > self._oom_kills_before and "memory" not in exceeded:
+        if self._oom_kills() > self._process.oom_kills_before and "memory" not in exceeded:
             exceeded = (*exceeded, "memory")
         self.exceeded = exceeded

@@ -8,7 +8,6 @@ Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of the kernel.
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import re
 import time
@@ -19,9 +18,9 @@ from typing import NamedTuple, Self
 from callgate.scopes.errors import InternalError
 
 _PROC = Path("/proc")
-_NAME = re.compile(r"callgate-(\d+)-(\d+)-\d+")
+_NAME = re.compile(r"callgate-[0-9a-f]{16}")  # guests can read it in their /proc/self/cgroup, so it tells nothing
+_BEING_MADE_SECONDS = 600.0  # a younger one may be empty because its VM is just being started
 _REMOVE_SECONDS = 2.0  # how long a cgroup may stay busy after its last process ended
-_numbers = itertools.count()
 
 
 class Place(NamedTuple):
@@ -40,12 +39,12 @@ class Cgroup:
         if memory is not None:
             self._memory, self.memory_version = memory
         self._clock = clock
-        self._directories = list(dict.fromkeys(path for path in (self._memory, clock) if path is not None))
+        self.directories = list(dict.fromkeys(path for path in (self._memory, clock) if path is not None))
 
     @classmethod
     def make(cls, *, memory_bytes: int | None, cpu: bool) -> Self | None:
         """A cgroup that bounds memory to *memory_bytes* and, with *cpu*, has a clock; less or None where the host gives less."""
-        name = f"callgate-{os.getpid()}-{_started(os.getpid())}-{next(_numbers)}"
+        name = f"callgate-{os.urandom(8).hex()}"
         memory: tuple[Path, int] | None = None
         clock: Path | None = None
         if memory_bytes is not None:
@@ -64,7 +63,7 @@ class Cgroup:
                 _remove(clock)
                 clock = None
         made = cls(memory, clock)
-        return made if made._directories else None
+        return made if made.directories else None
 
     @property
     def bounds_memory(self) -> bool:
@@ -78,7 +77,7 @@ class Cgroup:
 
     def add(self, pid: int) -> None:
         """Put a process in; what it starts from then on is in as well."""
-        for directory in self._directories:
+        for directory in self.directories:
             try:
                 (directory / "cgroup.procs").write_text(str(pid))
             except OSError as error:
@@ -100,7 +99,7 @@ class Cgroup:
 
     def remove(self) -> None:
         """Remove what was made; its processes must have ended."""
-        for directory in self._directories:
+        for directory in self.directories:
             _remove(directory)
 
 
@@ -210,23 +209,15 @@ def _remove(path: Path) -> None:
 
 
 def _remove_forgotten(parent: Path) -> None:
-    """Remove the cgroups of VMs whose host was killed: they are empty, because their guests died with it."""
+    """Remove the cgroups of VMs whose host was killed: empty, because their guests died with it, and no other can be removed."""
     try:
         entries = list(os.scandir(parent))
     except OSError:
         return
     for entry in entries:
-        if (match := _NAME.fullmatch(entry.name)) is not None and _started(int(match[1])) != int(match[2]):
-            with suppress(OSError):
+        with suppress(OSError):
+            if _NAME.fullmatch(entry.name) is not None and time.time() - entry.stat().st_mtime > _BEING_MADE_SECONDS:
                 os.rmdir(entry.path)  # noqa: PTH106
-
-
-def _started(pid: int) -> int:
-    """When a process started, in clock ticks since boot: with its number, one of a kind. 0 if there is no such process."""
-    try:
-        return int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[19])
-    except OSError:
-        return 0
 
 
 def _words(path: Path) -> list[str]:

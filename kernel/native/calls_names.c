@@ -27,14 +27,15 @@ static void done(struct cg_call *call, int result, struct cg_path *one, struct c
     result == 0 ? cg_answer_value(call, 0) : cg_answer_error(call, error);
 }
 
-/* The name to be made: judged, and answered unless it is free to be made. 0 = go on. */
+/* The name to be made: judged, and answered unless it is free to be made. 0 = go on. Who was killed meanwhile makes none: whoever killed it may know already. */
 static int find_new(struct cg_call *call, const struct cg_fs_target *target, unsigned operation, struct cg_path *path) {
     fs_resolve_parent(call, target, 0, path);
     if (path->text[0] == '\0' && path->error) cg_answer_error(call, path->error);
     else if (!fs_judge(call, target, operation, path)) {
     } else if (path->object >= 0) cg_answer_error(call, EEXIST);
     else if (path->error != ENOENT || path->parent < 0 || path->name[0] == '\0') cg_answer_error(call, path->error ? path->error : ENOENT);
-    else return 0;
+    else if (cg_still_waiting(call)) return 0;
+    else cg_answer_error(call, ESRCH);
     cg_path_release(path);
     return -1;
 }
@@ -46,7 +47,8 @@ static int find_old(struct cg_call *call, const struct cg_fs_target *target, uns
     else if (!fs_judge(call, target, operation, path)) {
     } else if (path->error) cg_answer_error(call, path->error);
     else if (path->name[0] == '\0' || path->parent < 0) cg_answer_error(call, no_name);
-    else return 0;
+    else if (cg_still_waiting(call)) return 0;
+    else cg_answer_error(call, ESRCH);
     cg_path_release(path);
     return -1;
 }
@@ -173,6 +175,7 @@ static void move_name(struct cg_call *call, const struct cg_fs_target *from, con
     else if (is_mount_point(&old) || is_mount_point(&new)) cg_answer_error(call, EBUSY);
     else if (widens(call, &old, &new)) fs_refuse(call, from, CG_FS_OP_RENAME, CG_RULE_WIDENING, &old, WIDENING);
     else if (exchange && widens(call, &new, &old)) fs_refuse(call, to, CG_FS_OP_RENAME, CG_RULE_WIDENING, &new, WIDENING);
+    else if (!cg_still_waiting(call)) cg_answer_error(call, ESRCH);
     else {
         /* What was not there to be judged as removed must not be replaced: a guest may make it natively meanwhile. */
         if (!replaces && !call->unchecked && cg_policy_constant(call->vm->launch.policy, CG_SCOPE_FS, CG_FS_OP_RM) != 1) flags |= RENAME_NOREPLACE;

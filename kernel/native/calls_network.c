@@ -57,11 +57,12 @@ static int connect_in_turn(struct cg_call *call, int fd, const struct cg_route *
     }
 }
 
-/* It is connected, or being connected, or listens: to connect it again fails by itself, without looking at the address. */
-static bool is_in_use(const struct cg_socket *socket) {
+/* How a connect fails because it is connected, or being connected, or listens; 0 if it does not. */
+static int in_use(const struct cg_socket *socket) {
     struct tcp_info info = {.tcpi_state = TCP_CLOSE};
     socklen_t size = sizeof info;
-    return socket->type == SOCK_STREAM && getsockopt(socket->fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_state != TCP_CLOSE;
+    if (socket->type != SOCK_STREAM || getsockopt(socket->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || info.tcpi_state == TCP_CLOSE) return 0;
+    return info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV ? EALREADY : EISCONN;
 }
 
 /* The kernel finds no way to the outside from the loopback's own address either. */
@@ -111,12 +112,13 @@ static int connect_internet(struct cg_call *call, struct cg_socket *socket, stru
         case CG_WAY_INSIDE:
             route.count = 1, route.to[0] = *address;
             /* Never with one that is outside, whatever state it is in now: there the same address is the host's own loopback. */
-            if (socket->outside && is_in_use(socket)) return EISCONN;
+            if (socket->outside && (error = in_use(socket)) != 0) return error;
             error = -cg_socket_move(call, socket, false);
             break;
         case CG_WAY_OUTSIDE:
             if (socket->outside) error = hear_all(socket->fd, socket, &route);
-            if (socket->outside || is_in_use(socket)) break;
+            if (socket->outside) break;
+            if ((error = in_use(socket)) != 0) return error;
             return is_bound_to_loopback(socket) ? EINVAL : dial(call, socket, &route);
         }
     if (!error) error = connect_in_turn(call, socket->fd, &route, 0);
@@ -124,10 +126,13 @@ static int connect_internet(struct cg_call *call, struct cg_socket *socket, stru
     return error;
 }
 
-static int connect_unix(struct cg_call *call, struct cg_socket *socket, struct cg_address *address) {
+/* Of the kinds that are not of the internet: unix and netlink. */
+static int connect_inside(struct cg_call *call, struct cg_socket *socket, struct cg_address *address) {
     struct cg_path peer = {.object = -1, .parent = -1};
     struct cg_route route = {.count = 1};
     int error = 0;
+    /* Another process than the kernel is named by right of who connects, and that would be the supervisor's. */
+    if (socket->domain == AF_NETLINK && address->any.sa_family == AF_NETLINK && !cg_is_kernel(address)) return EPERM;
     if (socket->domain != AF_UNIX || cg_pin_peer(call, address, &peer) == 0) {
         route.to[0] = *address;
         error = connect_in_turn(call, socket->fd, &route, 0);
@@ -143,7 +148,7 @@ void net_connect(struct cg_call *call) {
     if (!error) error = cg_socket_take(call, (int)call->args[0], &socket);
     if (error) { cg_answer_error(call, -error); return; }
     if (address.length < sizeof address.any.sa_family) error = EINVAL;
-    else error = cg_is_internet(&socket) ? connect_internet(call, &socket, &address) : connect_unix(call, &socket, &address);
+    else error = cg_is_internet(&socket) ? connect_internet(call, &socket, &address) : connect_inside(call, &socket, &address);
     /* Before the answer, so that the guest's closing it is its end; after it, if it is no longer the guest's. */
     const bool left = cg_is_internet(&socket) && socket.left;
     if (!left) close(socket.fd);
@@ -197,7 +202,7 @@ void net_listen(struct cg_call *call) {
     /* Listening without a bind chooses a port by itself: judged here, on the name the socket has now. */
     if (cg_is_internet(&socket) && getsockname(socket.fd, &address.any, &address.length) != 0) cg_answer_error(call, errno);
     else if (cg_is_internet(&socket) && !judge_listen(call, &socket, &address)) {
-    } else if (cg_is_internet(&socket) && !is_in_use(&socket) && (error = cg_socket_move(call, &socket, false)) != 0) cg_answer_error(call, -error);
+    } else if (cg_is_internet(&socket) && in_use(&socket) == 0 && (error = cg_socket_move(call, &socket, false)) != 0) cg_answer_error(call, -error);
     else if (listen(socket.fd, (int)call->args[1]) == 0) cg_answer_value(call, 0);
     else cg_answer_error(call, errno);
     close(socket.fd);

@@ -159,6 +159,7 @@ static void do_open(struct cg_call *call, const struct cg_fs_target *target, uin
         /* A terminal never becomes the supervisor's; our copy never outlives an exec of ours. */
         const int open_flags = (int)(flags & ~(uint64_t)(O_CREAT | O_EXCL | O_NOFOLLOW)) | O_CLOEXEC | O_NOCTTY;
         int fd;
+        if ((creates || flags & O_TRUNC) && !cg_still_waiting(call)) { cg_answer_error(call, ESRCH); break; } /* it was killed: nothing more is done for it */
         if (creates) {
             fs_use_umask(call);
             fd = openat(path.parent, path.name, open_flags | O_CREAT | O_EXCL, mode & 07777);

@@ -20,7 +20,9 @@
 
 struct real { uint8_t n, bytes[16]; };
 struct meaning { char host[NAME_MAX_LENGTH + 1]; uint32_t flags; uint16_t port; size_t count; struct real to[CG_DESTINATIONS_MAX]; };
-struct cg_name { uint8_t key[16]; struct meaning meaning; };
+
+/* What is kept: as long as it has to be, for a guest decides how many there are. The host's name, then the addresses, of 17 bytes each. */
+struct cg_name { uint8_t key[16]; uint32_t flags; uint16_t port; uint8_t host_length, count, rest[]; };
 
 /* ---- the table: open addressing, grown by doubling, nothing is ever taken out ---- */
 
@@ -56,16 +58,17 @@ static int make_room(struct cg_name_table *table) {
 }
 
 static int put(struct cg_name_table *table, const uint8_t *bytes, size_t n, const struct meaning *meaning) {
-    uint8_t key[16];
-    if (make_room(table) != 0) return ENOSPC;
-    key_of(bytes, n, key);
-    struct cg_name **slot = slot_of(table->slots, table->size, key);
-    if (!*slot) {
-        if (!(*slot = calloc(1, sizeof **slot))) return ENOSPC;
-        memcpy((*slot)->key, key, 16);
-        table->used++;
-    }
-    (*slot)->meaning = *meaning;
+    const size_t host = strlen(meaning->host), real = meaning->count * sizeof *meaning->to;
+    struct cg_name *name = make_room(table) == 0 ? malloc(sizeof *name + host + real) : NULL;
+    if (!name) return ENOSPC;
+    key_of(bytes, n, name->key);
+    name->flags = meaning->flags, name->port = meaning->port, name->host_length = (uint8_t)host, name->count = (uint8_t)meaning->count;
+    memcpy(name->rest, meaning->host, host);
+    memcpy(name->rest + host, meaning->to, real);
+    struct cg_name **slot = slot_of(table->slots, table->size, name->key);
+    if (!*slot) table->used++;
+    free(*slot);
+    *slot = name;
     return 0;
 }
 
@@ -73,11 +76,15 @@ static bool get(struct cg_vm *vm, const uint8_t *bytes, size_t n, struct meaning
     uint8_t key[16];
     key_of(bytes, n, key);
     pthread_rwlock_rdlock(&vm->name_table.lock);
-    struct cg_name **slot = vm->name_table.size ? slot_of(vm->name_table.slots, vm->name_table.size, key) : NULL;
-    const bool found = slot && *slot;
-    if (found) *meaning = (*slot)->meaning;
+    const struct cg_name *name = vm->name_table.size ? *slot_of(vm->name_table.slots, vm->name_table.size, key) : NULL;
+    if (name) {
+        memset(meaning->host, 0, sizeof meaning->host);
+        memcpy(meaning->host, name->rest, name->host_length);
+        memcpy(meaning->to, name->rest + name->host_length, name->count * sizeof *meaning->to);
+        meaning->flags = name->flags, meaning->port = name->port, meaning->count = name->count;
+    }
     pthread_rwlock_unlock(&vm->name_table.lock);
-    return found;
+    return name != NULL;
 }
 
 int cg_name_learn(struct cg_vm *vm, struct cg_reader *in) {

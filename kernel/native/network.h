@@ -6,6 +6,7 @@
 #ifndef CG_NETWORK_H
 #define CG_NETWORK_H
 
+#include <linux/netlink.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -15,7 +16,7 @@
 
 struct cg_address {
     socklen_t length;
-    union { struct sockaddr any; struct sockaddr_in v4; struct sockaddr_in6 v6; struct sockaddr_un unix_; struct sockaddr_storage storage; char raw[128]; };
+    union { struct sockaddr any; struct sockaddr_in v4; struct sockaddr_in6 v6; struct sockaddr_un unix_; struct sockaddr_nl netlink; struct sockaddr_storage storage; char raw[128]; };
 };
 
 /* `fd` is a duplicate of the caller's descriptor `number`: the object, whatever the number comes to mean. */
@@ -34,6 +35,8 @@ void cg_address_set(struct cg_address *, const uint8_t *bytes, size_t n, uint16_
 /* "tcp://127.0.0.1:80", in the one spelling of an address that policies are compiled to; `host` instead of the address if it is not NULL. */
 #define CG_SUBJECT_MAX 320
 void cg_subject(const struct cg_socket *, const char *host, const uint8_t *bytes, size_t n, uint16_t port, char to[CG_SUBJECT_MAX]);
+/* A netlink address that is the kernel's: no port, no groups. */
+bool cg_is_kernel(const struct cg_address *);
 /* EINVAL, EAFNOSUPPORT: what is wrong with an address that has no bytes. */
 int cg_address_fault(const struct cg_address *);
 

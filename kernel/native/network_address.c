@@ -79,6 +79,10 @@ void cg_address_no_unspecified(struct cg_address *address) {
     else if (memcmp(&address->v6.sin6_addr, &mapped_any, sizeof mapped_any) == 0) address->v6.sin6_addr.s6_addr[12] = 127, address->v6.sin6_addr.s6_addr[15] = 1;
 }
 
+bool cg_is_kernel(const struct cg_address *address) {
+    return address->any.sa_family == AF_NETLINK && address->length >= sizeof address->netlink && address->netlink.nl_pid == 0 && address->netlink.nl_groups == 0;
+}
+
 int cg_address_fault(const struct cg_address *address) {
     return address->any.sa_family == AF_INET || address->any.sa_family == AF_INET6 ? EINVAL : EAFNOSUPPORT;
 }

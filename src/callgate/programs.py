@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
+from weakref import WeakSet
 
 from callgate.guest.process import NativeGuest, NativeProcess, prepare
 from callgate.guest.streams import bytes_listener, text_listener, text_output
 
 if TYPE_CHECKING:
-    from weakref import WeakSet
-
     from callgate.guest.environment import GuestEnvironment
     from callgate.guest.interface import Listeners, Program
     from callgate.guest.popen import Process
@@ -23,13 +23,33 @@ if TYPE_CHECKING:
 Directory = str | os.PathLike[str] | None
 
 
+class Spawned:
+    """The spawned programs that somebody still holds. For any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: WeakSet[Process[Any]] = WeakSet()
+
+    def add(self, process: Process[Any]) -> None:
+        """One more."""
+        with self._lock:
+            self._processes.add(process)
+
+    def hear(self) -> None:
+        """Take what they have told meanwhile, their refusals above all."""
+        with self._lock:
+            processes = list(self._processes)
+        for process in processes:
+            process.poll()
+
+
 class Programs:
     """The part of a `VM` that runs programs."""
 
     _guest: NativeGuest
     _env: GuestEnvironment
     _plan: Plan
-    _processes: WeakSet[Process[Any]]
+    _spawned: Spawned
 
     @overload
     def run(
@@ -143,7 +163,8 @@ class Programs:
         """Start a program and return at once; see `Process`, which has the methods of `subprocess.Popen`.
 
         Each stream is PIPE, DEVNULL, STDOUT (*stderr* alone), None for the caller's own, or an open file or descriptor; what is
-        neither pipe nor null is relayed by a thread, because a guest never holds a descriptor of the host. With *pty* all three
+        neither pipe nor null is relayed by a thread, because a guest never holds a descriptor of the host. Relayed bytes are
+        the guest's, control sequences for a terminal too. With *pty* all three
         are one terminal of *size* rows and columns: `Process.stdin` and `stdout` are its two directions. *on_stdout* and
         *on_stderr* are called in a thread with each piece of output, in the place of a file to read. `FileNotFoundError` or
         `PermissionError` if there is no such program to execute.
@@ -163,7 +184,7 @@ class Programs:
             process = Process(self._guest, program, argv, stdio, text_output, tty=pty)
         else:
             process = Process(self._guest, program, argv, stdio, bytes, tty=pty)
-        self._processes.add(process)
+        self._spawned.add(process)
         return process
 
     def start(
@@ -211,11 +232,6 @@ class Programs:
         adapt = text_listener if text else bytes_listener
         out, err = (None if listener is None else adapt(listener) for listener in listeners)
         return program, stdin, (out, err)
-
-    def _hear(self) -> None:
-        """Take what spawned programs have told meanwhile, their refusals above all."""
-        for process in list(self._processes):
-            process.poll()
 
     def _directory(self, cwd: Directory) -> str:
         if cwd is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -28,7 +27,7 @@ from callgate.kernel.confinement.operator_paths import Mount
 from callgate.kernel.egress.service import NameService
 from callgate.kernel.launch import Supervisor
 from callgate.kernel.plan import compile_plan
-from callgate.programs import Programs
+from callgate.programs import Programs, Spawned
 from callgate.scopes.endpoints import host_endpoints
 from callgate.scopes.endpoints import host_ports as checked_ports
 from callgate.scopes.errors import Unsupported, denied
@@ -139,7 +138,7 @@ class VM(Programs):
             by_host=denials,
             services=(self._service, NameService(self._supervisor, self._plan, endpoints, self._log.add)),
         )
-        self._processes = weakref.WeakSet()
+        self._spawned = Spawned()
 
     # -- what the guest has, judged like the guest -------------------------------------------------------------------
 
@@ -255,14 +254,14 @@ class VM(Programs):
     @property
     def denials(self) -> tuple[Denial, ...]:
         """The latest refusals, oldest first; `status` says how many there were."""
-        self._hear()
+        self._spawned.hear()
         return self._log.latest()
 
     def status(self) -> Status:
         """What enforces the policy, the limits in force, and the VM's counters."""
         from callgate.status import Status, enforcement, feature_names
 
-        self._hear()
+        self._spawned.hear()
         stats = self._supervisor.stats()
         return Status(
             engine="notify",

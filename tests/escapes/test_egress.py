@@ -487,3 +487,28 @@ def test_what_a_message_says_of_its_way_is_checked(vm_factory: Make, probe: Prob
     ]
     assert results(probe.in_vm(vm, lines)) == [3, 1, 1, -EPERM, -EPERM, -EPERM]
     assert canary.datagrams == 2
+
+
+# -- netlink -----------------------------------------------------------------------------------------------------------
+
+RECONFIGURE: Final = """
+import socket, struct, subprocess
+def said(send):
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as one:
+        body = struct.pack('<BxHiII', 0, 0, 1, 0, 0) + struct.pack('<HHI', 8, 4, 1400)  # the MTU of lo
+        request = struct.pack('<IHHII', 16 + len(body), 16, 5, 1, 0) + body
+        try: send(one, request)
+        except OSError as error: return -error.errno
+        return struct.unpack_from('<i', one.recv(4096), 16)[0]
+def connected(one, request): one.connect((0, 0)); one.send(request)
+print([said(lambda one, request: one.send(request)), said(lambda one, request: one.sendto(request, (0, 0))),
+       said(lambda one, request: one.sendmsg([request], [], 0, (0, 0))), said(connected),
+       said(lambda one, request: one.sendto(request, (1, 0))), said(lambda one, request: one.sendto(request, (0, 1))),
+       said(lambda one, request: one.connect((1, 0)))], len(socket.if_nameindex()))
+"""
+
+
+@pytest.mark.parametrize("permissions", [{}, {"network": "allow"}], ids=["deny", "allow"])
+def test_netlink_does_not_lend_a_guest_the_rights_over_its_network(vm_factory: Make, permissions: dict[str, Any]) -> None:
+    """An addressed send is allowed by the rights of whoever makes it, and the supervisor owns the VM's namespaces. Lists work."""
+    assert vm_factory(permissions=permissions).run(["python3", "-c", RECONFIGURE]).stdout == f"{[-1] * 7} 1\n"

@@ -27,6 +27,43 @@ def spawning(*rules: tuple[str, str], default: str = "allow") -> dict[str, objec
     return {"childProcess": {"default": default, "rules": [{"mode": mode, "patterns": [one]} for mode, one in rules]}}
 
 
+# -- spellings -----------------------------------------------------------------------------------------------------------
+
+SPELLINGS = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+os.chdir("/usr/bin")
+folder = os.open("/usr", os.O_PATH)
+empty = (ctypes.c_char_p * 1)(None)
+argv = (ctypes.c_char_p * 2)(b"id", None)
+def run(start):
+    pid = os.fork()
+    if pid == 0:
+        null = os.open("/dev/null", os.O_RDWR)
+        os.dup2(null, 1)
+        try: start()
+        except OSError as error: os._exit(error.errno)
+        os._exit(ctypes.get_errno())
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+paths = ("id", "./id", ".//./id", "../bin/id", "/usr/bin/../bin/id", "//usr//bin/id", "/usr/./bin/id", "/proc/self/cwd/id")
+print(*(run(lambda: os.execv(path, ["id"])) for path in paths),
+      *(run(lambda: libc.syscall(322, folder, path, argv, empty, 0)) for path in (b"bin/id", b"./bin/../bin/id")),
+      run(lambda: os.execvpe("id", ["id"], {"PATH": ""})), run(lambda: os.execvpe("id", ["id"], {"PATH": ".:/nowhere"})))
+"""
+
+
+def test_every_spelling_of_a_path_is_the_same_program(vm_factory: Callable[..., VM]) -> None:
+    count = 12
+    assert vm_factory().run(["python3", "-c", SPELLINGS]).stdout.split() == ["0"] * count
+    for denied in ("id", "/usr/bin/id", "/usr/bin/**"):
+        result = vm_factory(permissions=spawning(("deny", denied))).run(["python3", "-c", SPELLINGS])
+        assert (denied, result.stdout.split()) == (denied, ["13"] * count)
+    for allowed in ("id", "/usr/bin/id"):
+        result = vm_factory(permissions=spawning(("allow", allowed), default="deny")).run(["python3", "-c", SPELLINGS])
+        by_a_link = "0" if allowed == "id" else "13"  # the name asked for counts too, and it is none of /usr/bin
+        assert (allowed, result.stdout.split()) == (allowed, ["0"] * 7 + [by_a_link] + ["0"] * 4)
+
+
 # -- the dynamic loader --------------------------------------------------------------------------------------------------
 
 

@@ -145,8 +145,6 @@ class Tree:
         kind = "cgroup2 cgroup2 rw" if version == 2 else "cgroup cgroup rw,memory"
         (self._proc / "self" / "cgroup").write_text(f"9:name=systemd:/\n{membership}\n")
         (self._proc / "self" / "mountinfo").write_text(f"20 1 0:1 / /proc rw - proc proc rw\n30 1 0:2 / {top} rw - {kind}\n")
-        (self._proc / str(os.getpid())).mkdir()
-        (self._proc / str(os.getpid()) / "stat").write_text(Path("/proc/self/stat").read_text())
         monkeypatch.setattr(cgroups, "_PROC", self._proc)
         real_mkdir = Path.mkdir
 
@@ -265,9 +263,13 @@ def test_an_only_process_of_a_delegated_cgroup_makes_room_for_children(tmp_path:
 
 
 def test_cgroups_of_hosts_that_were_killed_are_removed_by_the_next(tmp_path: Path) -> None:
-    forgotten, foreign = tmp_path / f"callgate-{os.getpid()}-1-0", tmp_path / "callgate-other"
-    living = tmp_path / f"callgate-{os.getpid()}-{cgroups._started(os.getpid())}-99999"
-    for path in (forgotten, foreign, living):
+    names = ["callgate-0123456789abcdef", "callgate-fedcba9876543210", "callgate-00000000000000aa", "callgate-host", "other"]
+    forgotten, in_use, new, host, foreign = (tmp_path / name for name in names)
+    for path in (forgotten, in_use, new, host, foreign):
         path.mkdir()
+        if path != new:
+            os.utime(path, (1, 1))
+    (in_use / "cgroup.procs").touch()  # what stands for its being busy
+    os.utime(in_use, (1, 1))
     cgroups._remove_forgotten(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([foreign, living])
+    assert sorted(tmp_path.iterdir()) == sorted([in_use, new, host, foreign])

@@ -88,11 +88,11 @@ static void rarely(const struct names *n) {
         _exit(2);
     }
     check(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0, "a program");
+    check(mkfifo(n->fifo, 0600) == 0, "another fifo");
     const pid_t victim = fork(); /* dies while it waits */
-    if (victim == 0) { mkfifo(n->fifo, 0600), open(n->fifo, O_RDONLY); _exit(3); }
+    if (victim == 0) { open(n->fifo, O_RDONLY); _exit(3); }
     usleep(500);
-    check(kill(victim, SIGKILL) == 0 && waitpid(victim, &status, 0) == victim && WIFSIGNALED(status), "a sudden death");
-    unlink(n->fifo);
+    check(kill(victim, SIGKILL) == 0 && waitpid(victim, &status, 0) == victim && WIFSIGNALED(status) && unlink(n->fifo) == 0, "a sudden death");
 }
 
 static void *work(void *number) {

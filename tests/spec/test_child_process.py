@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from errno import E2BIG, EACCES, EFAULT, ELOOP, ENAMETOOLONG, ENOENT, ENOEXEC, ENOTDIR
@@ -130,6 +131,18 @@ def test_a_name_in_argv_is_never_trusted(vm_factory: Callable[..., VM]) -> None:
     )
     vm = vm_factory(permissions=spawning(("allow", "id"), default="deny"))
     assert vm.run(["python3", "-c", program]).stdout.split() == ["13"] * 3
+
+
+@pytest.mark.skipif(shutil.which("git", path="/usr/bin") is None, reason="git is not installed")
+def test_a_list_of_one_command_lets_just_that_through(vm_factory: Callable[..., VM]) -> None:
+    """AOS-54, with a canary that the other command would leave (A8: the command is its name as asked for and as resolved)."""
+    script = "git init -q . && git status --short && echo 0; touch canary; echo $?; test -e canary; echo $?"
+    free = vm_factory().run(["bash", "-c", script])
+    assert free.stdout.split() == ["0", "0", "0"]
+    only_git = {"childProcess": {"default": "deny", "rules": [{"mode": "allow", "operations": ["spawn"], "patterns": ["git"]}]}}
+    result = vm_factory(permissions=only_git).run(["bash", "-c", script])
+    assert result.stdout.split() == ["0", "126", "1"]
+    assert {denial.subject.rpartition("/")[2] for denial in result.denials} == {"touch"}
 
 
 SCRIPT = b"#!/usr/bin/env -S sh\necho ran\n"
