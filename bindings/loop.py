@@ -41,6 +41,7 @@ class Loop:
         self.guests = 0  # connections of guests in all VMs, counted by those who make and end them on this thread
         self._epoll.register(self._bell, select.EPOLLIN | select.EPOLLET)
         self._over = False
+        self._bell_lock = threading.RLock()
         self._turns = 0  # how often something ran here
         self._adopt: Callable[[], None] | None = None  # set while something does
         self._turn_lock = threading.Lock()
@@ -92,9 +93,9 @@ class Loop:
         self._epoll.unregister(fd)
 
     def run_soon(self, errand: Callable[[], None]) -> None:
-        """Call *errand* on the loop's thread. From any thread, and takes no lock: a garbage collection may do it."""
+        """Call *errand* on the loop's thread. From any thread, in a finalizer too; nothing happens once the loop has ended."""
         self._errands.append(errand)
-        os.eventfd_write(self._bell, 1)
+        self._ring()
 
     def add_clock(self, clock: Callable[[float], float]) -> None:
         """Call *clock* with the monotonic time when something may be due; it answers when it next wants to be called."""
@@ -107,7 +108,14 @@ class Loop:
         """Have the clocks called at *when* at the latest. From any thread."""
         if when < self._wakes_at:
             self._dues.append(when)
-            os.eventfd_write(self._bell, 1)
+            self._ring()
+
+    def _ring(self) -> None:
+        """Wake the loop's thread."""
+        # Re-entrant: a garbage collection may come in between and end a VM. Held so that the number is still ours.
+        with self._bell_lock:
+            if not self._over:
+                os.eventfd_write(self._bell, 1)
 
     def begin_here(self, adopt: Callable[[], None]) -> None:
         """On the loop's thread: a host function that should be quick begins. Pair with `end_here`.
@@ -177,9 +185,10 @@ class Loop:
                     if over:
                         _current = None
                 if over:
+                    with self._bell_lock:
+                        self._over = True
+                        os.close(self._bell)
                     self._epoll.close()
-                    os.close(self._bell)
-                    self._over = True
                     self._look.set()
                 while self._farewells:
                     self._farewells.pop().set()

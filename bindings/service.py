@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from callgate.bindings.binding import BindingContext
 from callgate.bindings.call import DATA, Call
@@ -19,6 +19,7 @@ from callgate.bindings.connection import Connection
 from callgate.bindings.failure import BUSY, CANCELLED, PROTOCOL, REFUSED, UNKNOWN, Failure, raised, wrong_arguments
 from callgate.bindings.form import Mismatch
 from callgate.bindings.json_text import JsonError, decode
+from callgate.bindings.kinds import HANDLERS, unknown
 from callgate.bindings.loop import Loop
 from callgate.bindings.registry import BindingRegistry
 from callgate.bindings.replies import CallReplies, Replies, ResultError, encoded
@@ -36,9 +37,6 @@ CONNECTIONS_MOST: Final = 128
 ALLOWANCE: Final = 32 << 20
 #: Bytes of replies that may wait for one VM's readers before further calls of it start.
 UNSENT_MOST: Final = 64 << 20
-#: The only operations that a guest may ask about, for the fetch program in the VM.
-_ASKABLE: Final = frozenset(("fetch", "http"))
-_SUBJECT_MAX: Final = 4096
 _ACCEPT_AGAIN_SECONDS: Final = 0.1
 #: A function whose calls took less than this a few times in a row runs on the loop's thread from then on: handing a call to a
 #: worker and back costs more than such a function. One that took longer than the other limit goes to workers again.
@@ -46,9 +44,6 @@ _QUICK_SECONDS: Final = 0.002
 _QUICK_CALLS: Final = 3
 _SLOW_SECONDS: Final = 0.02
 _SLOW_CALLS: Final = 1000
-
-#: Answers a request of one kind: at once through `Connection.send`, or with a call to be run.
-Handler: TypeAlias = Callable[["HostService", Connection, Request], Call | None]
 
 
 class Gate(Protocol):
@@ -141,7 +136,7 @@ class HostService:
         call: Call | None = None
         try:
             request = parse(body, sender)
-            call = _HANDLERS.get(request.kind, _unknown)(self, connection, request)
+            call = HANDLERS.get(request.kind, unknown)(self, connection, request)
         except RequestError as error:
             connection.send(CallReplies(error.number).failure(Failure(PROTOCOL, str(error))))
         if call is not None and self._book(connection, call, reserved):
@@ -351,7 +346,7 @@ class HostService:
     # -- the end -------------------------------------------------------------------------------------------------------------
 
     def end(self) -> threading.Event:
-        """Begin to end; the event is set once no connection is left. Takes no lock: a finalizer calls it."""
+        """Begin to end; the event is set once no connection is left. A finalizer may call it."""
         done = threading.Event()
         self._loop.run_soon(lambda: self._end(done))
         return done
@@ -389,69 +384,3 @@ def _descriptor_share() -> int:
     """How many descriptors of this process's limit the connections of all guests may take: a quarter."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(soft // 4, 8) if soft != resource.RLIM_INFINITY else sys.maxsize
-
-
-# -- the kinds of requests -------------------------------------------------------------------------------------------------------
-
-
-def _call(service: HostService, connection: Connection, request: Request) -> Call | None:
-    name = request.get("name", "string")
-    positional = request.get("positional", "array", [])
-    named = request.get("arguments", "object", {})
-    return service.prepare(connection, request, name, positional, named, CallReplies(request.number))
-
-
-def _list(service: HostService, connection: Connection, request: Request) -> None:
-    tools = [binding.as_tool() for name, binding in service.registry.items() if service.gate.allows(name)]
-    replies = CallReplies(request.number)
-    try:
-        body = replies.result(encoded(tools))
-    except ResultError as error:
-        body = replies.failure(error.failure)
-    connection.send(body)
-
-
-def _cancel(service: HostService, connection: Connection, request: Request) -> None:  # noqa: ARG001 - the shape of a handler
-    call = connection.calls.get(request.number)
-    if call is not None:
-        call.abandon(Failure(CANCELLED, f"{call.binding.name} was cancelled"))
-
-
-def _authorize(service: HostService, connection: Connection, request: Request) -> None:
-    scope, operation = request.get("scope", "string"), request.get("operation", "string")
-    subject = request.get("subject", "string")
-    if scope != "network" or operation not in _ASKABLE or len(subject) > _SUBJECT_MAX:
-        raise RequestError(request.number, "only network.fetch and network.http can be asked about, for one host and port")
-    message = service.gate.refusal(scope, operation, subject, request.sender)
-    replies = CallReplies(request.number)
-    if message is None:
-        connection.send(replies.result(b"true"))
-    else:
-        connection.send(replies.failure(Failure(REFUSED, message, "PermissionError")))
-
-
-def _command(service: HostService, connection: Connection, request: Request) -> Call | None:
-    from callgate.bindings.command_line import run_command
-
-    return run_command(service, connection, request)
-
-
-def _unknown(service: HostService, connection: Connection, request: Request) -> Call | None:  # noqa: ARG001
-    raise RequestError(request.number, f"{request.kind[:100]!r} is not a kind of request")
-
-
-#: What is answered, by kind; `add_kind` adds to it.
-_HANDLERS: dict[str, Handler] = {
-    "call": _call,
-    "list": _list,
-    "cancel": _cancel,
-    "authorize": _authorize,
-    "command": _command,
-}
-
-
-def add_kind(kind: str, handler: Handler) -> None:
-    """Have requests of another kind answered, in every VM. A handler runs on threads that others wait for: it must not block."""
-    if kind in _HANDLERS:
-        raise ValueError(f"requests of kind {kind!r} are answered already")
-    _HANDLERS[kind] = handler

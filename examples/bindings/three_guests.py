@@ -70,7 +70,7 @@ BINDINGS: Mapping[str, Callable[..., object] | Mapping[str, Callable[..., object
 
 def main() -> None:
     files = {f"/home/agentos/{guest.name}": guest.read_bytes() for guest in GUESTS.iterdir() if guest.is_file()}
-    report.title("Host functions called from three languages:", {"binding": POLICY["binding"]})
+    report.title("Host functions called from three languages:", POLICY)
     with VM(POLICY, bindings=BINDINGS, files=files) as vm:
         report.run(vm, ["python3", "order.py"])
         if shutil.which("node", path="/usr/bin:/usr/local/bin") is not None:
