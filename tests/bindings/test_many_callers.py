@@ -14,7 +14,7 @@ from callgate.bindings import kinds
 from callgate.bindings import service as service_module
 from callgate.bindings.binding import BindingContext
 from tests.bindings.callable_functions import add, error_of
-from tests.bindings.conftest import SECONDS, Client, Held, Serve
+from tests.bindings.conftest import SECONDS, Held, Serve
 
 
 def test_calls_from_many_connections_do_not_mix(serve: Serve) -> None:
@@ -128,7 +128,7 @@ def test_a_hundred_thousand_calls_leave_nothing_behind(serve: Serve) -> None:
     for n in range(100_000):
         assert client.call("add", n, a=n, b=1)["result"] == n + 1
     assert not served.service._calls
-    assert not Client(served.path).call("add", a=1, b="x")["ok"]
+    assert not served.connect().call("add", a=1, b="x")["ok"]
 
 
 def test_a_service_that_has_ended_touches_no_descriptor_of_others(serve: Serve, held: Held) -> None:
