@@ -214,6 +214,10 @@ static int judge_traversal(struct walk *walk, const char *name, const char *rest
     struct cg_path *out = walk->out;
     if (!walk->who->traverse) return 0;
     would_be(walk->root, walk->here, name, out);
+    if (out->length == 0) { /* no name to judge: a pipe of the asker's own, or a directory that has left its mount, with nothing above it for the kernel either */
+        stop(walk, is_directory(walk->here) ? ENOENT : ENOTDIR, rest);
+        return -1;
+    }
     if (walk->who->traverse(walk->who->context, out->text, out->length)) return 0;
     out->refused = 1;
     out->way_length = out->length;
