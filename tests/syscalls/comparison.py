@@ -123,6 +123,10 @@ def _host_folder() -> Iterator[Path]:
             os.chown(folder, ORDINARY_USER, ORDINARY_USER)
         yield folder
     finally:
+        for top, folders, _ in os.walk(folder):
+            for name in folders:  # some were made under a umask that closes them to their owner as well
+                if not Path(top, name).is_symlink():
+                    Path(top, name).chmod(0o700)
         shutil.rmtree(folder)
 
 

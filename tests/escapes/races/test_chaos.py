@@ -167,11 +167,3 @@ def test_a_supervisor_that_makes_a_mistake_is_found_out(
             if found:
                 break
     assert found
-
-
-def test_a_supervisor_that_takes_what_has_left_its_mount_for_the_root_is_found_out(
-    vm_factory: Callable[..., VM], program: bytes, tmp_path: Path, host_dir: Path
-) -> None:
-    with in_place(build_damaged(tmp_path, {"resolve.c": (" && (n > 1 || is_root(root, fd))", "")})):
-        vm = shown_twice(vm_factory, program, host_dir, UNDER_BOTH_NAMES)
-        assert any(let_loose(vm, 3, seed, "/m", "/n").secrets for seed in range(10))
