@@ -132,6 +132,7 @@ void fs_unlink(struct cg_call *call) {
     struct cg_fs_target target;
     if (flags & ~(uint64_t)AT_REMOVEDIR) { cg_answer_error(call, EINVAL); return; }
     if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], 0, &target) != 0) return;
+    cg_await_handed_over(call); /* the space of a removed file is free at once, if nobody has it open */
     fs_do_unlink(call, &target, flags & AT_REMOVEDIR);
     fs_target_release(&target);
 }
@@ -196,6 +197,7 @@ void fs_rename(struct cg_call *call) {
     struct cg_fs_target from, to;
     if (fs_target_read(call, at ? (int)call->args[0] : AT_FDCWD, call->args[at ? 1 : 0], 0, &from) != 0) return;
     if (fs_target_read(call, at ? (int)call->args[2] : AT_FDCWD, call->args[at ? 3 : 1], 0, &to) == 0) {
+        cg_await_handed_over(call); /* as for unlink: it may replace a file */
         fs_do_rename(call, &from, &to, call->nr == SYS_renameat2 ? (unsigned)call->args[4] : 0);
         fs_target_release(&to);
     }
