@@ -3,6 +3,7 @@
  * Two workers at a time are receivers: one waits while the other handles a call. A notification wakes every thread that waits for one, so more would
  * only get in each other's way. A receiver keeps its role while it handles a call, and passes it on (to a waiting worker, or to a new one) when
  * nobody else receives and another call is already there, or when its own may block (opening a fifo, a full socket): such a call delays only its caller.
+ * Where calls wait already, a worker that has just ended one takes the next without any role.
  * All signals stay blocked: an interrupted answer would leave the caller hanging.
  */
 #define _GNU_SOURCE
@@ -224,11 +225,15 @@ static void pass_on(struct cg_worker *worker) {
     if (nobody) start_worker(worker->vm);
 }
 
+static bool is_pending(struct cg_vm *vm) {
+    struct pollfd on = {.fd = vm->listener, .events = POLLIN};
+    return poll(&on, 1, 0) > 0 && on.revents & POLLIN;
+}
+
 /* After a call was received by the last one that was receiving: who takes the next? */
 static void keep_receiving(struct cg_worker *worker) {
-    struct pollfd more = {.fd = worker->vm->listener, .events = POLLIN};
     if (!atomic_exchange(&worker->vm->second_started, true)) start_worker(worker->vm);
-    else if (poll(&more, 1, 0) > 0 && more.revents & POLLIN) pass_on(worker);
+    else if (is_pending(worker->vm)) pass_on(worker);
 }
 
 /* A worker too many goes, once it is no longer needed. False: others went first. */
@@ -255,9 +260,11 @@ static void *work(void *context) {
     for (;;) {
         if (!worker->receiver) {
             cg_unpin_caller(call); /* one that waits, or goes, keeps nothing */
-            if (atomic_load(&vm->waiting_workers) > SPARE_WORKERS && leave(worker)) break;
-            while (sem_wait(&vm->receivers) != 0) {} /* EINTR */
-            worker->receiver = true;
+            if (!is_pending(vm)) { /* otherwise it takes that call, role or not: many callers at once are worth as many workers */
+                if (atomic_load(&vm->waiting_workers) > SPARE_WORKERS && leave(worker)) break;
+                while (sem_wait(&vm->receivers) != 0) {} /* EINTR */
+                worker->receiver = true;
+            }
             atomic_fetch_sub(&vm->waiting_workers, 1);
         }
         memset(worker->received, 0, vm->notif_size);
@@ -268,7 +275,7 @@ static void *work(void *context) {
             if (error == EINTR) continue;
             struct pollfd on = {.fd = vm->listener, .events = POLLIN};
             if (error == ENOENT && poll(&on, 1, 0) >= 0 && !(on.revents & POLLHUP)) continue; /* that caller was killed */
-            sem_post(&vm->receivers);
+            if (worker->receiver) sem_post(&vm->receivers);
             return NULL; /* no task is left under the filter: the main thread sees init end */
         }
         if (last) keep_receiving(worker);
