@@ -413,7 +413,7 @@ def test_tmux_runs_shells_in_a_shell() -> None:
         pytest.skip("tmux is not installed below /usr")
     keyboard = Keyboard(f"stty rows 24 cols 80; {CALLGATE} shell --env 'PS1=outer> ' --env TERM=xterm --env SHELL=/bin/sh")
     keyboard.wait_for(b"outer> ")
-    keyboard.type(b"tmux -f /dev/null new-session\r")
+    keyboard.type(b"tmux -f /dev/null new-session \\; set -g assume-paste-time 0\r")  # keys come faster here than a person types
     keyboard.wait_for(b"[0] 0:sh")  # the status line
     keyboard.type(b"echo in-$((6 * 7))\r")
     keyboard.wait_for(b"in-42")
