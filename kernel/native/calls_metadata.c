@@ -233,9 +233,9 @@ void fs_do_truncate(struct cg_call *call, const struct cg_fs_target *target, int
         cg_path_release(&path);
         return;
     }
-    if (truncate(fs_own_path(path.object).text, length) == 0) cg_answer_value(call, 0);
-    else cg_answer_error(call, errno);
-    cg_path_release(&path);
+    const int error = truncate(fs_own_path(path.object).text, length) == 0 ? 0 : errno;
+    cg_path_release(&path); /* before the answer: the caller may remove it next, and then it must be gone */
+    error ? cg_answer_error(call, error) : cg_answer_value(call, 0);
 }
 
 void fs_truncate(struct cg_call *call) {
