@@ -154,6 +154,7 @@ void net_connect(struct cg_call *call) {
     if (!left) close(socket.fd);
     error ? cg_answer_error(call, error) : cg_answer_value(call, 0); /* unless it was refused and answered */
     if (!left) return;
+    cg_send_answer(call);
     close(socket.fd);
     cg_socket_prepare_next(call->vm, &socket);
 }

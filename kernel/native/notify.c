@@ -66,16 +66,20 @@ static void respond(struct cg_call *call, int64_t value, int error, uint32_t fla
     while (ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_SEND, response) != 0 && errno == EINTR) {}
 }
 
+/* Kept until the handler has returned, and with that has let go of all that it pinned: the caller may remove the file next, and then it must be gone. */
 void cg_answer_error(struct cg_call *call, int error) {
-    if (call->answered || call->tentative) return;
-    if (call->tid == 0) { call->answered = true, call->error = error; return; }
-    respond(call, 0, -error, 0);
+    if (call->answered) return;
+    call->answered = call->kept = true, call->error = error, call->value = 0;
 }
 
 void cg_answer_value(struct cg_call *call, int64_t value) {
     if (call->answered) return;
-    if (call->tid == 0) { call->answered = true, call->value = value; return; }
-    respond(call, value, 0, 0);
+    call->answered = call->kept = true, call->error = 0, call->value = value;
+}
+
+void cg_send_answer(struct cg_call *call) {
+    if (call->kept && call->tid != 0) respond(call, call->value, -call->error, 0);
+    call->kept = false;
 }
 
 void cg_answer_continue(struct cg_call *call, const char *reason) {
@@ -218,11 +222,12 @@ static int start_worker(struct cg_vm *vm) {
 }
 
 static void pass_on(struct cg_worker *worker) {
-    if (!worker->receiver) return;
+    struct cg_vm *vm = worker->vm;
+    int free;
+    if (worker->receiver) sem_post(&vm->receivers);
     worker->receiver = false;
-    const bool nobody = atomic_load(&worker->vm->waiting_workers) == 0;
-    sem_post(&worker->vm->receivers);
-    if (nobody) start_worker(worker->vm);
+    /* In this order: a worker that seems to be waiting may have just taken a call without any role; if that blocks as well, it gets here and sees the free one. */
+    if (sem_getvalue(&vm->receivers, &free) == 0 && free > 0 && atomic_load(&vm->waiting_workers) == 0) start_worker(vm);
 }
 
 static bool is_pending(struct cg_vm *vm) {
@@ -260,7 +265,8 @@ static void *work(void *context) {
     for (;;) {
         if (!worker->receiver) {
             cg_unpin_caller(call); /* one that waits, or goes, keeps nothing */
-            if (!is_pending(vm)) { /* otherwise it takes that call, role or not: many callers at once are worth as many workers */
+            worker->receiver = sem_trywait(&vm->receivers) == 0;
+            if (!worker->receiver && !is_pending(vm)) { /* otherwise it takes that call, role or not: many callers at once are worth as many workers */
                 if (atomic_load(&vm->waiting_workers) > SPARE_WORKERS && leave(worker)) break;
                 while (sem_wait(&vm->receivers) != 0) {} /* EINTR */
                 worker->receiver = true;
@@ -286,12 +292,13 @@ static void *work(void *context) {
         call->tid = (pid_t)worker->received->pid;
         call->nr = data->nr;
         memcpy(call->args, data->args, sizeof call->args);
-        call->answered = call->unchecked = call->tentative = false;
+        call->answered = call->kept = call->unchecked = call->tentative = false;
         call->denial = NULL;
         atomic_fetch_add(&vm->notified, 1);
         handler function = call->tid > 0 && call->nr >= 0 && call->nr <= CG_SYSCALL_MAX ? handlers[call->nr] : NULL;
         if (function) function(call);
         if (!call->answered) cg_answer_error(call, EACCES); /* no handler, or one that did not decide: a denial */
+        cg_send_answer(call);
         if (!worker->receiver) atomic_fetch_add(&vm->waiting_workers, 1);
     }
     cg_unpin_caller(call);

@@ -190,9 +190,10 @@ struct cg_call {
     pid_t pinned_tid; /* whose pidfd `pinned` is; 0: nobody's */
     int pinned;
     bool answered;
+    bool kept;       /* an answer is sent once the handler has returned */
     bool unchecked;  /* vm.fs.unchecked: the operator's own words */
     bool tentative;  /* an error or a refusal is neither answered nor recorded: the caller will ask again */
-    int error;       /* vm.fs: the result instead of an answer */
+    int error;       /* the kept answer; for vm.fs the result itself */
     int64_t value;
     int fd;
     struct cg_denial *denial; /* vm.fs: where to put the refusal instead of sending it */
@@ -202,6 +203,7 @@ int cg_notify_start(struct cg_vm *vm);
 void cg_notify_tick(struct cg_vm *vm);       /* free workers whose caller died */
 void cg_answer_error(struct cg_call *, int error);
 void cg_answer_value(struct cg_call *, int64_t value);
+void cg_send_answer(struct cg_call *); /* at once, where what the handler has left to do is nothing that the caller could tell */
 void cg_answer_fd(struct cg_call *, int fd, bool close_on_exec); /* takes the descriptor */
 /* The same for a regular file or a directory, with one wake-up of the caller instead of two. */
 void cg_answer_file(struct cg_call *, int fd, bool close_on_exec);
