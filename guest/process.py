@@ -14,7 +14,8 @@ from callgate.guest.interface import Listeners, Program, Recorder, Service
 from callgate.guest.result import Command, Result, Usage
 from callgate.kernel.audit import Denial
 from callgate.kernel.launch import Run, Supervisor
-from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started, Watch
+from callgate.kernel.launch_blob import Watch
+from callgate.kernel.protocol import DenialEvent, ExecFailed, Exited, Started
 from callgate.kernel.supervisor_process import readable
 from callgate.scopes.errors import InternalError, escaped
 

@@ -17,8 +17,8 @@ from callgate.kernel.confinement.limits import Limits
 from callgate.kernel.confinement.operator_paths import READ_ONLY_DENIES, Mount, add_files, add_mounts, vm_path
 from callgate.kernel.confinement.root import DEVICES, User, base_root
 from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
+from callgate.kernel.launch_blob import BindFlag, Launch, LaunchFlag, Listener, SetupStep, StepKind
 from callgate.kernel.policy_blob import policy_blob
-from callgate.kernel.protocol import BindFlag, Launch, LaunchFlag, Listener, SetupStep, StepKind
 from callgate.kernel.syscalls.row import NOEXEC, SETID
 from callgate.scopes import CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied

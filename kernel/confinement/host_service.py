@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from callgate.kernel.confinement.root import Root, bind, directory, regular_file, symlink
-from callgate.kernel.protocol import BindFlag, Listener, ListenKind, SetupStep
+from callgate.kernel.launch_blob import BindFlag, Listener, ListenKind, SetupStep
 from callgate.scopes.fs import exactly, subtree
 from callgate.scopes.operations import operation_mask
 from callgate.scopes.rules import RULE_HOST_SERVICE, CompiledRule

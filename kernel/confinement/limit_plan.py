@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from callgate.kernel.confinement.limits import Limits
-from callgate.kernel.protocol import Limit, Watch
+from callgate.kernel.launch_blob import Limit, Watch
 from callgate.scopes.errors import Unsupported
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from callgate.kernel.confinement.root import Root, bind, directory, parents, regular_file
-from callgate.kernel.protocol import BindFlag, SetupStep, StepKind
+from callgate.kernel.launch_blob import BindFlag, SetupStep, StepKind
 from callgate.scopes.errors import Unsupported
 
 #: Operations a read-only mount refuses, so that writers get EACCES rather than the kernel's EROFS.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from callgate.kernel.egress.listeners import RESOLVER_ADDRESS
-from callgate.kernel.protocol import BindFlag, SetupStep, StepKind
+from callgate.kernel.launch_blob import BindFlag, SetupStep, StepKind
 
 #: Top-level names that are links into /usr on a merged host and directories of their own on others.
 TOP_LEVEL_SYSTEM = ("bin", "lib", "lib32", "lib64", "libx32", "sbin")

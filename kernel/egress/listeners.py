@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from callgate.kernel.protocol import Listener, ListenKind
+from callgate.kernel.launch_blob import Listener, ListenKind
 
 RESOLVER_ADDRESS: Final = "127.0.0.53"
 RESOLVER_PORT: Final = 53

@@ -4,7 +4,7 @@
  *   u8 u16 u32 u64 i32   fixed-width integers
  *   bytes                u32 length, then that many bytes (no terminator; may hold any byte unless said)
  *   list<T>              u32 count, then the items
- * A reader that runs past the end, or has bytes left over, rejects the whole message (bytes.h). kernel/protocol.py is the
+ * A reader that runs past the end, or has bytes left over, rejects the whole message (bytes.h). kernel/launch_blob.py and kernel/protocol.py are the
  * other end; tests/kernel/test_protocol.py compares the two through cffi.
  *
  * LAUNCH BLOB: in a sealed memfd, inherited as descriptor CG_FD_LAUNCH

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from callgate.kernel import protocol
+from callgate.kernel.launch_blob import Launch
 from callgate.kernel.protocol import (
     DenialEvent,
     DenialRecord,
@@ -26,7 +27,6 @@ from callgate.kernel.protocol import (
     FsCall,
     FsFlag,
     FsRequest,
-    Launch,
     LaunchFailed,
     Ready,
     Reply,

@@ -13,7 +13,7 @@ from callgate.kernel.confinement import cgroup as cgroups
 from callgate.kernel.confinement.cgroup import Cgroup
 from callgate.kernel.confinement.limit_plan import plan_limits
 from callgate.kernel.confinement.limits import Limits, as_limits, checked_best_effort
-from callgate.kernel.protocol import Limit, Watch
+from callgate.kernel.launch_blob import Limit, Watch
 from callgate.scopes.errors import Unsupported
 
 BEST_EFFORT = checked_best_effort(("cgroup",))

@@ -11,8 +11,8 @@ import pytest
 
 from callgate.kernel.confinement.root import directory
 from callgate.kernel.launch import Run, Supervisor
+from callgate.kernel.launch_blob import Launch, LaunchFlag, Listener, ListenKind
 from callgate.kernel.plan import Plan, compile_plan
-from callgate.kernel.protocol import Launch, LaunchFlag, Listener, ListenKind
 from callgate.scopes import InternalError, Policy
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")

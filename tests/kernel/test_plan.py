@@ -13,8 +13,8 @@ from callgate.kernel.confinement.filter import build_filter
 from callgate.kernel.confinement.limit_plan import DEFAULTS, Defaults
 from callgate.kernel.confinement.operator_paths import Mount
 from callgate.kernel.egress.listeners import DATAGRAMS, STREAMS
+from callgate.kernel.launch_blob import Launch, LaunchFlag, Limit, StepKind
 from callgate.kernel.plan import Plan, compile_plan
-from callgate.kernel.protocol import Launch, LaunchFlag, Limit, StepKind
 from callgate.scopes import OPERATIONS, PermissionDenied, Policy
 
 FS_TRIGGERS = {f"fs.{name}" for name in OPERATIONS["fs"]} | {"fs.*"}

@@ -16,7 +16,7 @@ from callgate.kernel.confinement import runtime_image
 from callgate.kernel.confinement.environment import base_environment, checked, visible
 from callgate.kernel.confinement.operator_paths import Mount, add_files, add_mounts, vm_path
 from callgate.kernel.confinement.root import DEVICES, Root, User, base_root, parents
-from callgate.kernel.protocol import BindFlag, SetupStep, StepKind
+from callgate.kernel.launch_blob import BindFlag, SetupStep, StepKind
 from callgate.scopes.errors import Unsupported
 from callgate.scopes.fs import mistake
 
