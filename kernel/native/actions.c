@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ROUNDS_MAX 16 /* looks for processes that were made meanwhile, which the kernel's own call would not have missed */
+#define ROUNDS_MAX 64 /* looks for processes that were made meanwhile, which the kernel's own call would not have missed */
 
 /* A refusal is recorded, and not answered. */
 static bool judge(struct cg_call *call, const char *action, long process) {
@@ -76,15 +76,15 @@ struct cg_outcome cg_act_on_each(struct cg_call *call, const struct cg_caller *w
     for (int round = 0; round < ROUNDS_MAX && cg_still_waiting(call); round++) {
         const int added = cg_members_add(call->vm, &members);
         if (added < 0) outcome.error = ENOMEM;
-        if (added <= 0) break;
+        if (added < 0 || (added == 0 && cg_members_complete(call->vm, &members))) break;
         for (; looked_at < members.count; looked_at++) {
             const struct cg_member *member = &members.list[looked_at];
-            if (member->pid == who->tgid || (!which.everybody && member->inner_group != which.group)) continue;
+            if (member->ours || member->pid == who->tgid || (!which.everybody && member->inner_group != which.group)) continue;
             act_on(call, who, action, member, act, &outcome);
         }
     }
     cg_members_release(&members);
-    const struct cg_member itself = {who->tgid, who->inner_tgid, who->inner_group};
+    const struct cg_member itself = {who->tgid, who->inner_tgid, who->inner_group, false};
     if (which.itself) act_on(call, who, action, &itself, act, &outcome);
     return outcome;
 }

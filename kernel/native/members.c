@@ -77,13 +77,13 @@ static bool known(const struct cg_members *members, pid_t pid) {
     return false;
 }
 
-static int add(struct cg_members *members, const struct cg_caller *who) {
+static int add(struct cg_members *members, const struct cg_caller *who, bool ours) {
     if (members->count == members->size) {
         struct cg_member *bigger = realloc(members->list, (members->size = members->size ? members->size * 2 : 64) * sizeof *bigger);
         if (!bigger) return -1;
         members->list = bigger;
     }
-    members->list[members->count++] = (struct cg_member){who->tgid, who->inner_tgid, who->inner_group};
+    members->list[members->count++] = (struct cg_member){who->tgid, who->inner_tgid, who->inner_group, ours};
     return 1;
 }
 
@@ -95,11 +95,33 @@ int cg_members_add(struct cg_vm *vm, struct cg_members *members) {
         const pid_t pid = walk.queue[walk.head++];
         struct cg_caller who;
         push_children(&walk, pid);
-        if (cg_caller_of(vm, pid, &who) != 0 || cg_is_ours(vm, pid, who.ppid) || known(members, pid)) continue;
-        added = add(members, &who) < 0 ? -1 : added + 1;
+        if (known(members, pid) || cg_caller_of(vm, pid, &who) != 0) continue;
+        added = add(members, &who, cg_is_ours(vm, pid, who.ppid)) < 0 ? -1 : added + 1;
     }
     free(walk.queue);
     return walk.failed ? -1 : added;
+}
+
+static bool known_inside(const struct cg_members *members, long inner) {
+    for (size_t i = 0; i < members->count; i++)
+        if (members->list[i].inner == inner) return true;
+    return false;
+}
+
+bool cg_members_complete(struct cg_vm *vm, const struct cg_members *members) {
+    int fd = openat(vm->root.top, "proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    bool complete = true;
+    if (!list) { /* nothing to compare with: the VM is ending */
+        if (fd >= 0) close(fd);
+        return true;
+    }
+    for (struct dirent *entry; complete && (entry = readdir(list)) != NULL;) {
+        const long inner = strtol(entry->d_name, NULL, 10); /* 0: not a process */
+        complete = inner <= 0 || known_inside(members, inner);
+    }
+    closedir(list);
+    return complete;
 }
 
 void cg_members_release(struct cg_members *members) {
@@ -119,6 +141,6 @@ int cg_pidfd_process(struct cg_vm *vm, int fd, struct cg_member *to) {
     const long pid = line ? strtol(line + 5, NULL, 10) : 0;
     if (pid == 0) return -EBADF; /* no pidfd */
     if (pid < 0 || cg_caller_of(vm, (pid_t)pid, &who) != 0) return -ESRCH; /* it is gone */
-    *to = (struct cg_member){who.tgid, who.inner_tgid, who.inner_group};
+    *to = (struct cg_member){who.tgid, who.inner_tgid, who.inner_group, false};
     return 0;
 }

@@ -4,13 +4,15 @@
 
 #include "supervisor.h"
 
-struct cg_member { pid_t pid, inner, inner_group; };
+struct cg_member { pid_t pid, inner, inner_group; bool ours; /* cg_is_ours when it was found */ };
 
 struct cg_members { struct cg_member *list; size_t count, size; };
 
-/* Adds the guests' processes that are not in the list yet: neither init, nor the leaders, nor our own code before it becomes a run's first program.
- * How many were added, or -1 (ENOMEM). A process that is being made or moved meanwhile may be found only the next time. */
+/* Adds the VM's processes that are not in the list yet. How many were added, or -1 (ENOMEM). A process whose parent ends meanwhile, and which so moves to a part of
+ * the tree that was walked already, may be found only the next time. */
 int cg_members_add(struct cg_vm *, struct cg_members *);
+/* Is every process that the VM has in the list? The VM's /proc lists them by number, whosever children they are: only one made meanwhile can be missing there. */
+bool cg_members_complete(struct cg_vm *, const struct cg_members *);
 void cg_members_release(struct cg_members *);
 /* Init, a leader, or our own code before it becomes a run's first program: none of a guest's business. `parent` is the parent of `pid`. */
 bool cg_is_ours(struct cg_vm *, pid_t pid, pid_t parent);
