@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 from hypothesis import settings
 
+from tests.built_once import built_once
+
 if TYPE_CHECKING:
     from callgate import VM
 
 # Examples are not kept between runs: the clone may belong to somebody else, and a failure prints how to repeat it.
 settings.register_profile("callgate", database=None, deadline=None, print_blob=True)
 settings.load_profile("callgate")
+
+__all__ = ["built_once"]
 
 PROJECT: Final = Path(__file__).resolve().parents[1]
 SETTLE_SECONDS: Final = 5.0  # how long the kernel may take to be done with what was just ended

@@ -159,7 +159,7 @@ def _accounts(user: User, hostname: str) -> Iterator[SetupStep]:
         "group": group,
         "hosts": [f"127.0.0.1 localhost {hostname}", "::1 localhost ip6-localhost ip6-loopback"],
         "hostname": [hostname],
-        # An answer comes within the deadline of the host's look-ups, or never: where a guest floods the resolver, packets are lost.
+        # An answer comes within two seconds or, where a guest floods the resolver and its packets are lost, never.
         "resolv.conf": [f"nameserver {RESOLVER_ADDRESS}", "options timeout:3 attempts:2"],
         "nsswitch.conf": [
             *(f"{base}: files" for base in ("passwd", "group", "shadow", "services", "protocols", "ethers", "rpc")),

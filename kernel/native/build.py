@@ -1,5 +1,6 @@
 """Builds the C half of the kernel: the supervisor program, and the cffi module of its pure parts."""
 
+import hashlib
 import os
 import re
 import shlex
@@ -84,14 +85,22 @@ def _links_statically(scratch: Path) -> bool:
 def build_executable(output: Path, scratch: Path) -> None:
     """Compiles every C file of this folder and links the supervisor at `output`, replacing it in one step.
 
+    What was compiled in `scratch` before, in the same way, is compiled again only if it is older than its source or any header.
     Raises BuildError naming the files that the compiler refused; its own words are on stderr by then.
     """
+    compile_one = [*_compiler(), *compile_flags(), "-pthread", "-c"]
+    scratch = scratch / hashlib.sha256(shlex.join(compile_one).encode()).hexdigest()[:16]
     scratch.mkdir(parents=True, exist_ok=True)
-    flags = compile_flags()
+    headers_changed = max(header.stat().st_mtime_ns for header in HERE.glob("*.h"))
 
     def compiles(source: Path) -> bool:
-        command = [*_compiler(), *flags, "-pthread", "-c", str(source), "-o", str(scratch / f"{source.stem}.o")]
-        return subprocess.run(command, check=False).returncode == 0
+        made = scratch / f"{source.stem}.o"
+        if made.exists() and made.stat().st_mtime_ns > max(source.stat().st_mtime_ns, headers_changed):
+            return True
+        done = subprocess.run([*compile_one, str(source), "-o", str(made)], check=False).returncode == 0
+        if not done:
+            made.unlink(missing_ok=True)
+        return done
 
     sources = executable_sources()
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from errno import EACCES, ENOENT
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import pytest
 
 from callgate import HostDir
 from tests.contracts.host_processes import until
-from tests.escapes.races.damaged import build_damaged, in_place
+from tests.escapes.races.damaged import Mistakes
 from tests.vm_fixtures import ORDINARY_USER, Probe, call, deny, judged_but_allowed, results
 
 if TYPE_CHECKING:
@@ -92,10 +93,10 @@ def test_where_nothing_is_judged_the_kernel_does_read_there(vm_factory: Callable
 
 
 def test_a_supervisor_that_takes_it_for_the_root_is_found_out(
-    vm_factory: Callable[..., VM], probe: Probe, tree: Path, tmp_path: Path
+    vm_factory: Callable[..., VM], probe: Probe, tree: Path, damaged: Callable[[Mistakes], AbstractContextManager[None]]
 ) -> None:
     """The kernel calls it "/" as well: judged as that, the secret is read."""
-    with in_place(build_damaged(tmp_path, {"resolve.c": (" && (n > 1 || is_root(root, fd))", "")})):
+    with damaged({"resolve.c": (" && (n > 1 || is_root(root, fd))", "")}):
         vm = vm_factory(permissions=NO_ENV, mounts=both(tree), files=probe.files)
         assert results(probe.in_vm(vm, leave(call("open", ".env", R)))) == [3, 0, -EACCES, 0, 4]
 

@@ -34,7 +34,10 @@ class Sanitized:
 
     @staticmethod
     def build(kind: str, folder: Path, native: Path = NATIVE) -> None:
-        """Make the supervisor of *native* with `-fsanitize=kind` in *folder*, by the product's own build steps."""
+        """Make the supervisor of *native* with `-fsanitize=kind` in *folder*, by the product's own build steps.
+
+        Objects that lie there, of files that have not changed, are used again.
+        """
         program = (
             "import importlib.util, pathlib, sys\n"
             "spec = importlib.util.spec_from_file_location('native_build', sys.argv[1])\n"

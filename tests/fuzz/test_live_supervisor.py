@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,9 @@ import pytest
 
 from callgate import HostDir
 from callgate.scopes.errors import CallgateError
+from tests.built_once import BuiltOnce
 from tests.escapes.held import KEPT_BY_WORKERS
+from tests.escapes.races.damaged import damaged_sources
 from tests.fuzz.sanitized import Sanitized, SanitizerReport
 from tests.fuzz.targets import NATIVE
 from tests.vm_fixtures import PROGRAMS
@@ -164,14 +167,12 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("kind", DAMAGES)
-def test_a_mistake_in_the_supervisor_is_found(vm_factory: Callable[..., VM], fuzzer: bytes, tmp_path: Path, kind: str) -> None:
+def test_a_mistake_in_the_supervisor_is_found(
+    vm_factory: Callable[..., VM], fuzzer: bytes, built_once: BuiltOnce, tmp_path: Path, kind: str
+) -> None:
     name, sound, mistake = DAMAGES[kind]
-    native = tmp_path / "kernel" / "native"
-    shutil.copytree(NATIVE, native)
-    text = (native / name).read_text()
-    assert sound in text
-    (native / name).write_text(text.replace(sound, mistake))
-    Sanitized.build(kind, tmp_path, native)
+    shutil.copytree(built_once(kind, partial(Sanitized.build, kind)) / "objects", tmp_path / "objects")
+    Sanitized.build(kind, tmp_path, damaged_sources(tmp_path, {name: (sound, mistake)}))
     reports = tmp_path / "reports"
     reports.mkdir()
 

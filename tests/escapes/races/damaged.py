@@ -7,21 +7,19 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from callgate.kernel.launch import Supervisor
 
 NATIVE: Final = Path(__file__).resolve().parents[3] / "kernel" / "native"
 
 
-def build_damaged(folder: Path, mistakes: Mapping[str, tuple[str, str]]) -> Path:
-    """A supervisor whose sources have a text replaced by another, by file name; where it lies."""
-    native = folder / "kernel" / "native"
-    shutil.copytree(NATIVE, native)
-    for name, (sound, mistake) in mistakes.items():
-        text = (native / name).read_text()
-        assert sound in text
-        (native / name).write_text(text.replace(sound, mistake))
+#: By file name, a text of the product's and the mistake in its place.
+Mistakes: TypeAlias = Mapping[str, tuple[str, str]]
+
+
+def build_supervisor(folder: Path, native: Path = NATIVE) -> Path:
+    """The supervisor of these sources, made in *folder* by the product's own build steps; where it lies."""
     spec = importlib.util.spec_from_file_location("native_build", native / "build.py")
     assert spec is not None
     assert spec.loader is not None
@@ -30,6 +28,23 @@ def build_damaged(folder: Path, mistakes: Mapping[str, tuple[str, str]]) -> Path
     supervisor = folder / "supervisor"
     build.build_executable(supervisor, folder / "objects")
     return supervisor
+
+
+def damaged_sources(folder: Path, mistakes: Mistakes) -> Path:
+    """A copy of the native sources, below *folder*, with mistakes; the files keep their times, but for those."""
+    native = folder / "kernel" / "native"
+    shutil.copytree(NATIVE, native)
+    for name, (sound, mistake) in mistakes.items():
+        text = (native / name).read_text()
+        assert sound in text
+        (native / name).write_text(text.replace(sound, mistake))
+    return native
+
+
+def build_damaged(folder: Path, mistakes: Mistakes, sound: Path) -> Path:
+    """A supervisor with mistakes, made in *folder*; where it lies. *sound* is where one without them was made."""
+    shutil.copytree(sound / "objects", folder / "objects")
+    return build_supervisor(folder, damaged_sources(folder, mistakes))
 
 
 @contextmanager

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
 from callgate import HostDir
-from tests.escapes.races.damaged import build_damaged, in_place
+from tests.escapes.races.damaged import Mistakes
 from tests.vm_fixtures import ORDINARY_USER, PROGRAMS, deny, judged_but_allowed
 
 if TYPE_CHECKING:
@@ -155,11 +156,11 @@ MISTAKES: Final = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_supervisor_that_makes_a_mistake_is_found_out(
-    vm_factory: Callable[..., VM], program: bytes, tmp_path: Path, mistake: str
+    vm_factory: Callable[..., VM], program: bytes, damaged: Callable[[Mistakes], AbstractContextManager[None]], mistake: str
 ) -> None:
     policy, change = MISTAKES[mistake]
     permissions, secrets = POLICIES[policy]
-    with in_place(build_damaged(tmp_path, change)):
+    with damaged(change):
         found = 0
         for seed in range(10):
             vm = vm_factory(permissions=permissions, files=files_in("/w", secrets) | {CHAOS: program})

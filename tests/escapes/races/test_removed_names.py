@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.escapes.races.damaged import build_damaged, in_place
+from tests.escapes.races.damaged import Mistakes
 from tests.vm_fixtures import deny
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def test_it_is_not_read(vm_factory: Callable[..., VM], times: int) -> None:
         assert refused >= FILES
 
 
-def test_a_supervisor_that_looks_once_is_found_out(vm_factory: Callable[..., VM], tmp_path: Path) -> None:
-    with in_place(build_damaged(tmp_path, {"resolve.c": ("const int settled = ", "const int settled = 1 | ")})):
+def test_a_supervisor_that_looks_once_is_found_out(
+    vm_factory: Callable[..., VM], damaged: Callable[[Mistakes], AbstractContextManager[None]]
+) -> None:
+    with damaged({"resolve.c": ("const int settled = ", "const int settled = 1 | ")}):
         assert any(race(vm_factory)[0] for _ in range(10))
