@@ -15,7 +15,8 @@ NATIVE_SOURCES := $(wildcard kernel/native/*.c kernel/native/guest/*.c kernel/na
 # Nothing is written into the clone: it may belong to somebody else.
 PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PY) -m pytest -p no:cacheprovider
 # Tests that start no VM have nothing to gain from a second pass under another user.
-PURE_TESTS := tests/architecture tests/benchmarks tests/conformance tests/properties tests/scopes
+PURE_TESTS := tests/architecture tests/benchmarks tests/conformance tests/properties tests/scopes tests/kernel/egress tests/kernel/syscalls \
+  $(addprefix tests/kernel/test_,bpf.py filter.py filter_arguments.py local_address.py) tests/fuzz/test_decoders_and_resolver.py
 
 # Enough of the tests of real VMs to meet every kind of caller and message; SANITIZED_TESTS=tests/... chooses others.
 SANITIZED_TESTS ?= tests/contracts tests/guest

@@ -41,9 +41,13 @@ class Parameters:
         self._positional_only = tuple(positional_only)
         self._in_order = tuple(name for name in checks if name not in keyword_only)
         self._defaults = defaults or {}
+        # What most calls give, in the order in which most give it: every argument, and each may be passed by its name.
+        self._usual = None if whole or positional_only or keyword_only else tuple(checks.items())
 
     def bind(self, positional: Sequence[Any], named: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Positional and named arguments for the function. `Mismatch` says which argument is wrong and what it must be."""
+        if not named and self._usual is not None and len(positional) == len(self._usual):
+            return [], {name: check(value, name) for (name, check), value in zip(self._usual, positional, strict=True)}
         given = dict(zip(self._in_order, positional, strict=False))
         if len(given) < len(positional):
             raise Mismatch(f"{len(positional)} arguments were given in order; it takes {len(self._in_order)}")
