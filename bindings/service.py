@@ -174,7 +174,7 @@ class HostService:
                 call = Call(self, connection, request.number, binding, arguments, keywords, replies)
                 if binding.parameters.context is not None:
                     keywords[binding.parameters.context] = BindingContext(
-                        self._vm, lambda: self.gate.identify(request.sender), lambda: call.over
+                        self._vm, lambda: self.gate.identify(request.sender), lambda: call.over, name
                     )
                 return call
         connection.send(replies.failure(failure))
