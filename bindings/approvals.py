@@ -174,6 +174,7 @@ class Approvals:
         except JsonError as error:
             raise ApprovalError(f"{name}: nobody can be asked, because its arguments cannot be shown as JSON: {error}") from None
         program = context.program.encode("utf-8", "backslashreplace").decode()
+        asked: _Asked | None = None
         with self._lock:
             if self._closed:
                 raise ApprovalError(f"{name}: nobody can be asked, because the approvals were closed")
@@ -188,11 +189,11 @@ class Approvals:
                 self._write(request.as_entry(), record.as_entry())
                 self._keep(record, len(text))
             self._next += 1
-        if option is None:
+        if asked is not None:
             if self._on_request is not None:
                 self._notices.add(partial(self._notify, asked, self._on_request))
             return asked
-        if not option.allows:
+        if option is not None and not option.allows:
             why = "the approvals reject every call" if guard.chosen else "an earlier answer was for every call of it"
             raise ApprovalRejected(f"{name} was rejected: {why}")
         return go()
@@ -259,18 +260,12 @@ class Approvals:
         for entry in journal.entries():
             if entry["event"] == "torn":
                 continue
-            number = entry["id"]
             try:
-                if entry["event"] == "request":
-                    unanswered[number] = ApprovalRequest.from_entry(entry)
-                    self._next = max(self._next, number + 1)
-                else:
-                    record = ApprovalRecord.from_entry(unanswered.pop(number), entry)
-                    self._keep(record, len(encode(record.request.arguments)))
+                self._read_entry(entry, unanswered)
             except (KeyError, TypeError, ValueError) as error:
                 raise ApprovalJournalError(
                     f"{journal.path} is no journal of approvals, or something else has written to it: the {entry['event']} of id "
-                    f"{number} is not as it is written here ({error!r}); move it away"
+                    f"{entry['id']} is not as it is written here ({error!r}); move it away"
                 ) from error
         now = time.time()
         for request in unanswered.values():
@@ -284,6 +279,17 @@ class Approvals:
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+    def _read_entry(self, entry: dict[str, Any], unanswered: dict[int, ApprovalRequest]) -> None:
+        number = entry["id"]
+        if entry["event"] != "request":
+            record = ApprovalRecord.from_entry(unanswered.pop(number), entry)
+            self._keep(record, len(encode(record.request.arguments)))
+        elif number < self._next:
+            raise ValueError("its number was used before")
+        else:
+            unanswered[number] = ApprovalRequest.from_entry(entry)
+            self._next = number + 1
 
 
 class _Guard:

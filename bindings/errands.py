@@ -39,6 +39,6 @@ class Errands:
                 errand = self._waiting.popleft()
             try:
                 errand()
-            except BaseException:  # noqa: BLE001 - there is nobody else to tell
-                sys.excepthook(*sys.exc_info())
+            except BaseException as error:  # noqa: BLE001 - there is nobody else to tell
+                sys.excepthook(type(error), error, error.__traceback__)
             del errand  # what it holds should not wait for the next

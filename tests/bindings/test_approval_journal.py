@@ -23,6 +23,7 @@ from callgate.bindings.approval_requests import (
     ApprovalRequest,
 )
 from callgate.bindings.approvals import Approvals
+from callgate.bindings.json_text import DEPTH_MAX
 from tests.bindings.approving import Caller, answering, call, eventually, lines, told
 from tests.bindings.calling import Canary
 from tests.bindings.conftest import SECONDS
@@ -146,7 +147,7 @@ def test_half_a_line_at_the_end_is_taken_out_and_told(tmp_path_factory: pytest.T
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("hello\n", "line 1: not JSON"),
+        ("hello\n", "line 1: it is not JSON"),
         ("[]\n", "line 1: it records no event"),
         ('{"event": "request", "id": "1"}\n', "line 1: it has no id"),
         ('{"event": "request", "id": 1}\n', "the request of id 1 is not as it is written here"),
@@ -202,6 +203,28 @@ def test_a_forked_child_does_not_write_into_its_parents_journal(tmp_path: Path) 
     call(guarded, path="/x")
     broker.close()
     assert told(journal) == [("request", 1), ("answer", 1)]
+
+
+def test_a_number_that_was_used_before_is_not_used_again(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    with Approvals(journal=journal) as broker:
+        call(broker.guard(Canary()), path="/x")
+    journal.write_bytes(journal.read_bytes() * 2)
+    with pytest.raises(ApprovalJournalError, match=r"the request of id 1 is not .* used before"):
+        Approvals(journal=journal)
+
+
+@pytest.mark.parametrize("text", ["\u2028\n\0", "\U0001f600", '"}\n{"event": "answer"'])
+def test_no_argument_of_a_guests_makes_a_journal_that_cannot_be_read(tmp_path: Path, text: str) -> None:
+    journal = tmp_path / "journal"
+    value: Any = text
+    for _ in range(DEPTH_MAX - 1):
+        value = [value]
+    with Approvals(journal=journal) as broker:
+        call(broker.guard(lambda path: len(path)), path=value)
+    with Approvals(journal=journal) as again:
+        assert again.records() == broker.records()
+        assert again.records()[0].request.arguments == {"path": value}
 
 
 @pytest.mark.parametrize("policy", ["allow_all", "ask"])
