@@ -21,7 +21,7 @@ from callgate.bindings.service import WORKERS_MOST
 from tests.bindings.approving import answering, call, eventually, told
 from tests.bindings.callable_functions import add, error_of
 from tests.bindings.calling import Canary
-from tests.bindings.conftest import SECONDS, Client, Serve, Served
+from tests.bindings.conftest import SECONDS, Client, Held, Serve, Served
 
 
 def asked(broker: Approvals, count: int = 1) -> list[int]:
@@ -143,19 +143,45 @@ def test_a_call_that_is_given_up_withdraws_its_request(serve: Serve, tmp_path: P
     assert canary.reached == 0
 
 
-def test_the_time_for_an_answer_is_not_the_functions(serve: Serve) -> None:
+def test_the_time_for_an_answer_is_not_the_functions(serve: Serve, held: Held) -> None:
     broker = Approvals("ask")
-    slow = broker.guard(Binding(where, timeout=0.2), answer_within=SECONDS)
-    client = start(serve({"where": slow}), "where")
+    patient = broker.guard(Binding(where, timeout=1.0), answer_within=SECONDS)
+    client = start(serve({"where": patient}), "where")
     asked(broker)
-    time.sleep(0.4)
+    time.sleep(1.2)
     broker.answer(1, "allow_once")
     assert client.receive()["ok"]
-    stuck = broker.guard(Binding(lambda: time.sleep(1), timeout=0.2), answer_within=SECONDS)
+    stuck = broker.guard(Binding(held, timeout=0.2), answer_within=SECONDS)
     client = start(serve({"stuck": stuck}), "stuck")
     asked(broker)
     broker.answer(2, "allow_once")
     assert error_of(client.receive()) == ("timeout", "stuck did not answer within 0.2 seconds")
+
+
+def test_an_answer_and_the_end_of_its_call_may_cross(serve: Serve) -> None:
+    canary, broker = Canary(), Approvals("ask")
+    client = serve({"rm": broker.guard(canary)}).connect()
+    for number in range(1, 101):
+        before = canary.reached
+        client.send(id=number, kind="call", name="rm", arguments={"path": "/x"})
+        asked(broker)
+        cancel = threading.Thread(target=client.send, kwargs={"id": number, "kind": "cancel"})
+        cancel.start()
+        answered = True
+        try:
+            broker.answer(number, "allow_once")
+        except ApprovalAnswerError:
+            answered = False
+        cancel.join(SECONDS)
+        reply = client.receive()
+        assert reply["ok"] or error_of(reply)[0] == "cancelled"
+        eventually(lambda number=number: broker.records()[number - 1].state != "pending")  # type: ignore[misc]
+        assert broker.records()[number - 1].state == ("answered" if answered else "withdrawn")
+        if reply["ok"]:
+            assert answered
+            assert canary.reached == before + 1
+        if not answered:
+            assert canary.reached == before
 
 
 def test_what_the_policy_refuses_or_the_schema_does_not_take_is_never_asked(serve: Serve) -> None:
