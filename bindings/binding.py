@@ -32,8 +32,9 @@ class Binding:
 class BindingContext:
     """Who calls: given to a host function that has a parameter with this annotation.
 
-    *pid* is the caller's process id in the VM and *program* the path of what it runs there, as the kernel tells them of
-    whoever wrote the call; 0 and "" for calls made from the host and where the caller is gone or cannot be told.
+    *binding* is the full name that was called. *pid* is the caller's process id in the VM and *program* the path of what it
+    runs there, as the kernel tells them of whoever wrote the call; 0 and "" for calls made from the host and where the caller
+    is gone or cannot be told.
     """
 
     def __init__(
@@ -41,7 +42,9 @@ class BindingContext:
         vm: Callable[[], Any] = lambda: None,
         identify: Callable[[], tuple[int, str]] = lambda: (0, ""),
         cancelled: Callable[[], bool] = lambda: False,
+        binding: str = "",
     ) -> None:
+        self.binding = binding
         self._vm = vm
         self._identify = identify
         self._identity: tuple[int, str] | None = None

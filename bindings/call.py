@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from callgate.bindings.failure import TIMEOUT, Failure, raised
+from callgate.bindings.pause import Pause
 from callgate.bindings.replies import Replies, ResultError, encoded
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ class Call:
     """One call. `run` is called in a worker; `abandon` from anywhere."""
 
     __slots__ = (
-        "_arguments", "_future", "_keywords", "_owner", "_replies", "_running", "_stream", "binding", "caller", "deadline",
-        "number", "over", "reserved",
+        "_arguments", "_future", "_keywords", "_owner", "_pause", "_replies", "_running", "_stream", "binding", "caller",
+        "deadline", "number", "over", "reserved",
     )  # fmt: skip
 
     def __init__(
@@ -51,26 +52,31 @@ class Call:
         self._replies = replies
         self._stream: Generator[Any, None, None] | None = None
         self._future: Future[None] | None = None
+        self._pause: Pause | None = None
         self._running = False
         self.over = False  # set by the owner, under its lock
         self.reserved = 0  # bytes of the owner's allowance for messages
         self.deadline = math.inf  # until it is on the owner's books
 
-    def extend(self) -> None:
-        """Start the binding's time anew."""
-        timeout, before = self.binding.timeout, self.deadline
+    def extend(self, seconds: float | None = None) -> None:
+        """Start the binding's time anew, or *seconds* in its place."""
+        timeout, before = self.binding.timeout if seconds is None else seconds, self.deadline
         self.deadline = math.inf if timeout is None else time.monotonic() + timeout
         if self.deadline < before:
             self._owner.due(self.deadline)
 
     def run(self) -> None:
-        """Run the function, or a turn of its generator, and reply."""
+        """Run the function, or what follows its pause, or a turn of its generator, and reply."""
         if self.is_over():
             self._close_stream()
             return
         self._running = True
         try:
-            if self._stream is None:
+            if self._pause is not None:
+                pause, self._pause = self._pause, None
+                self.extend()
+                self.take(pause.go_on())
+            elif self._stream is None:
                 self.take(self.binding.function(*self._arguments, **self._keywords))
             else:
                 self._turn(self._stream)
@@ -91,11 +97,15 @@ class Call:
             return
         if self._future is not None:
             self._future.cancel()
+        if (pause := self._pause) is not None:
+            pause.give_up("the caller is gone" if failure is None else failure.message)
         if self._stream is not None and not self._running:
             self._owner.submit(self)  # its `finally` clauses are the operator's code: they run where that runs
 
     def out_of_time(self) -> Failure:
         """The failure for a call whose deadline has passed."""
+        if (pause := self._pause) is not None:
+            return Failure(TIMEOUT, pause.out_of_time(), "TimeoutError")
         return Failure(TIMEOUT, f"{self.binding.name} did not answer within {self.binding.timeout:g} seconds", "TimeoutError")
 
     # -- results ---------------------------------------------------------------------------------------------------------
@@ -111,6 +121,8 @@ class Call:
             self._run_async(self._async_stream(value))
         elif isinstance(value, Awaitable):
             self._run_async(self._async_result(value))
+        elif isinstance(value, Pause):
+            self._wait(value)
         else:
             self._finish(value)
 
@@ -143,6 +155,16 @@ class Call:
 
     def _end_stream(self) -> None:
         self._answer(self._replies.end())
+
+    # -- pauses: no thread waits --------------------------------------------------------------------------------------------
+
+    def _wait(self, pause: Pause) -> None:
+        self._pause = pause
+        self.extend(pause.seconds)
+        if self.is_over():  # abandoned before it was known that there is a pause
+            pause.give_up("nobody waits for the call any more")
+            return
+        pause.when_over(lambda: self._owner.submit(self))
 
     # -- generators: one turn at a time, and none while the reader is behind -----------------------------------------------
 

@@ -71,6 +71,12 @@ class EventLoop:
             self.asyncio.close()
 
 
+def is_async_thread() -> bool:
+    """Whether the calling thread is the one of async host functions."""
+    loop = _current
+    return loop is not None and loop.is_here
+
+
 _lock = threading.Lock()
 _current: EventLoop | None = None
 

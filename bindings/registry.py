@@ -32,6 +32,13 @@ class BindingSource(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Prepared(Binding):
+    """A binding whose parameters have been read, from *function* or from what that stands before."""
+
+    parameters: Any = None  # signature.Parameters: loaded only where there are bindings
+
+
 #: What one name of `VM(bindings=)` may stand for.
 Offer: TypeAlias = HostFunction | Binding
 
@@ -134,10 +141,12 @@ class BindingRegistry(Mapping[str, Registered]):
             self.register(f"{group}{GROUP_SIGN}{member}", value)
 
 
-def _registered(name: str, offer: Offer) -> Registered:
+def prepare(offer: Offer, what: str) -> Prepared:
+    """A binding with its description and parameters; `TypeError` or `ValueError`, naming *what*, for what cannot be one."""
     from callgate.bindings.signature import parameters_by_schema, parameters_of
 
-    what = f"binding {name!r}"
+    if isinstance(offer, Prepared):
+        return offer
     binding = offer if isinstance(offer, Binding) else Binding(offer)
     function = binding.function
     if not callable(function):
@@ -151,7 +160,12 @@ def _registered(name: str, offer: Offer) -> Registered:
     described = binding.description
     if described is None:
         described = inspect.getdoc(function) if inspect.isroutine(function) else None
-    return Registered(name, function, described or "", parameters, binding.timeout, binding.external)
+    return Prepared(function, described or "", binding.schema, binding.timeout, binding.external, parameters)
+
+
+def _registered(name: str, offer: Offer) -> Registered:
+    made = prepare(offer, f"binding {name!r}")
+    return Registered(name, made.function, made.description or "", made.parameters, made.timeout, made.external)
 
 
 def _check_name(name: object) -> None:

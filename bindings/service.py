@@ -174,7 +174,7 @@ class HostService:
                 call = Call(self, connection, request.number, binding, arguments, keywords, replies)
                 if binding.parameters.context is not None:
                     keywords[binding.parameters.context] = BindingContext(
-                        self._vm, lambda: self.gate.identify(request.sender), lambda: call.over
+                        self._vm, lambda: self.gate.identify(request.sender), lambda: call.over, name
                     )
                 return call
         connection.send(replies.failure(failure))
@@ -239,6 +239,8 @@ class HostService:
             if type(number) is not int or number in connection.calls or not self.gate.has_allowed(name):
                 return False
             binding = self.registry[name]
+            if binding.parameters.context is not None:
+                return False  # a context tells of the call, which is made only if the function turns out slow
             arguments, keywords = binding.parameters.bind(fields.get("positional", ()), fields.get("arguments", {}))
         except (JsonError, LookupError, TypeError):
             return False  # whatever is wrong is found, and told, on the usual way

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,7 +39,7 @@ class Parameters:
         self._checks = checks
         self._whole = whole
         self._required = frozenset(required)
-        self._positional_only = tuple(positional_only)
+        self.positional_only = tuple(positional_only)
         self._in_order = tuple(name for name in checks if name not in keyword_only)
         self._defaults = defaults or {}
         # What most calls give, in the order in which most give it: every argument, and each may be passed by its name.
@@ -68,10 +69,16 @@ class Parameters:
         if len(arguments) < len(checks) and not self._required.issubset(arguments):
             missing = [each for each in checks if each in self._required and each not in given]
             raise Mismatch(f"missing: {', '.join(missing)}")
-        if not self._positional_only:
+        if not self.positional_only:
             return [], arguments
-        first = [arguments.pop(name, self._defaults.get(name)) for name in self._positional_only]
+        first = [arguments.pop(name, self._defaults.get(name)) for name in self.positional_only]
         return first, arguments
+
+    def with_context(self, name: str) -> Parameters:
+        """The same, with the BindingContext passed as *name*."""
+        same = copy.copy(self)
+        same.context = name
+        return same
 
 
 def parameters_of(function: HostFunction, what: str) -> Parameters:

@@ -9,7 +9,7 @@ import sys
 
 from callgate import CallgateError
 from examples import report
-from examples.bindings import mcp_server_as_bindings, three_guests
+from examples.bindings import ask_first, mcp_server_as_bindings, three_guests
 from examples.network import guest_server, operator_openings
 from examples.permissions import allow_one_binding, bind_policy, combine, fs_rules, server
 
@@ -22,6 +22,7 @@ PARTS = (
     operator_openings,
     guest_server,
     three_guests,
+    ask_first,
     mcp_server_as_bindings,
 )
 

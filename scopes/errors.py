@@ -3,6 +3,7 @@
 CallgateError
 ├── PolicyError        (ValueError)       the caller's mistake: the policy is wrong; .problems says where and why
 ├── PermissionDenied   (PermissionError)  the policy said no; errno 13, .scope .operation .subject .rule
+├── ApprovalError                         somebody who was asked did not approve; in bindings/approval_requests.py
 ├── Unsupported        (RuntimeError)     the host's limits: what is missing and how to get it
 └── InternalError      (RuntimeError)     ours: please report it
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 TYPE_CHECKING = False  # what type checkers take for True, without the time that importing typing takes
 if TYPE_CHECKING:
     from callgate import aio as aio
+    from callgate.bindings.approval_requests import ApprovalError as ApprovalError
+    from callgate.bindings.approval_requests import ApprovalOption as ApprovalOption
+    from callgate.bindings.approval_requests import ApprovalRecord as ApprovalRecord
+    from callgate.bindings.approval_requests import ApprovalRejected as ApprovalRejected
+    from callgate.bindings.approval_requests import ApprovalRequest as ApprovalRequest
+    from callgate.bindings.approval_requests import ApprovalUnsatisfiable as ApprovalUnsatisfiable
+    from callgate.bindings.approvals import Approvals as Approvals
     from callgate.bindings.binding import Binding as Binding
     from callgate.bindings.binding import BindingContext as BindingContext
     from callgate.bindings.mcp_tools import McpTools as McpTools
@@ -38,6 +45,15 @@ __version__ = "0.1.0"
 # Loaded on first use (PEP 562): a program that imports callgate and starts no VM should not pay for what a VM needs.
 _HOMES = {
     "callgate.guest.popen": ("DEVNULL", "PIPE", "STDOUT", "Process"),
+    "callgate.bindings.approval_requests": (
+        "ApprovalError",
+        "ApprovalOption",
+        "ApprovalRecord",
+        "ApprovalRejected",
+        "ApprovalRequest",
+        "ApprovalUnsatisfiable",
+    ),
+    "callgate.bindings.approvals": ("Approvals",),
     "callgate.bindings.binding": ("Binding", "BindingContext"),
     "callgate.bindings.mcp_tools": ("McpTools",),
     "callgate.guest.result": ("Result", "Timeout", "Usage"),
@@ -66,6 +82,13 @@ __all__ = [
     "PIPE",
     "STDOUT",
     "VM",
+    "ApprovalError",
+    "ApprovalOption",
+    "ApprovalRecord",
+    "ApprovalRejected",
+    "ApprovalRequest",
+    "ApprovalUnsatisfiable",
+    "Approvals",
     "Binding",
     "BindingContext",
     "CallgateError",

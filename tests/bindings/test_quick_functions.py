@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from callgate.bindings.binding import Binding
+from callgate.bindings.binding import Binding, BindingContext
 from callgate.bindings.frames import MESSAGE_MAX
 from tests.bindings.callable_functions import add, error_of
 from tests.bindings.conftest import SECONDS, Client, Held, Serve
@@ -81,6 +82,15 @@ def test_a_quick_function_may_turn_into_a_stream_or_a_coroutine(serve: Serve) ->
     kind[0] = "stream"
     assert client.call("some")["item"] == 0
     assert [client.receive().get("item"), client.receive().get("done")] == [1, True]
+
+
+def test_a_quick_function_learns_who_calls_every_time(serve: Serve) -> None:
+    def whoami(context: BindingContext) -> int:
+        return context.pid
+
+    client = serve({"whoami": whoami}).connect()
+    for number in range(20):
+        assert client.call("whoami", number).get("result") == os.getpid()
 
 
 @pytest.mark.parametrize("ending", ["result", "error", "timeout", "cancel", "gone"])

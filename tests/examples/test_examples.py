@@ -76,6 +76,12 @@ SHOWN_OF_BINDINGS = {
         *([("worked", "prices: 3 5 1")] if shutil.which("node", path="/usr/bin:/usr/local/bin") else []),
         ("worked", "exit code 126"),
     ],
+    "ask_first": [
+        ("worked", "500"),
+        ("worked", "120 cents paid to bakery"),
+        ("failed", "pay was rejected, in answer to request 2"),
+        ("failed", "EACCES: permission denied, binding://close_account: blocked by binding.invoke policy (the default)"),
+    ],
     "mcp_server_as_bindings": [
         ("worked", "buy nuts"),
         ("failed", "EACCES: permission denied, binding://notes:delete: blocked by binding.invoke policy (the default)"),
