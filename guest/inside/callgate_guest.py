@@ -19,14 +19,10 @@ import json
 import os
 import sys
 
-try:
-    from socket import AF_UNIX, SOCK_STREAM, socket
-except ImportError:  # an interpreter for WebAssembly has no sockets of this kind, or none at all
-    socket = None  # type: ignore[assignment,misc]
-
 TYPE_CHECKING = False  # what type checkers take for True, without the time that importing typing takes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from socket import AF_UNIX, SOCK_STREAM, socket
     from typing import Any, Protocol
 
     class Channel(Protocol):
@@ -38,6 +34,11 @@ if TYPE_CHECKING:
 
         def close(self) -> None: ...
 
+else:
+    try:
+        from socket import AF_UNIX, SOCK_STREAM, socket
+    except ImportError:  # an interpreter for WebAssembly has no sockets of this kind, or none at all
+        socket = None
 
 SOCKET = "/run/callgate/host.sock"
 MESSAGE_MAX = 16 << 20
@@ -133,7 +134,7 @@ class HostImport:
 
     def __init__(self) -> None:
         try:
-            from _callgate import exchange
+            from _callgate import exchange  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise OSError(errno.ENOSYS, "no way to the host: neither Unix sockets nor the module _callgate are here") from None
         try:

@@ -453,8 +453,8 @@ class Interrupted(BaseException):
 
 def test_a_signal_that_raises_ends_the_wait_and_the_call(serve: Serve) -> None:
     cancelled = threading.Event()
-    main = threading.main_thread().ident
-    assert main == threading.get_ident()
+    main = threading.get_ident()
+    assert threading.current_thread() is threading.main_thread()
 
     async def interrupt() -> None:
         try:
@@ -514,3 +514,24 @@ def test_the_import_does_not_keep_the_service_alive() -> None:
 
     guest = Guest(Gone())
     assert guest.answer(ADD) == -CONNRESET
+
+
+def test_a_connection_that_is_attached_while_the_service_ends_is_at_its_end(serve: Serve) -> None:
+    served = serve({"add": add})
+    go_on = threading.Event()
+
+    def hold_the_loop() -> None:
+        go_on.wait(SECONDS)
+
+    served.service._loop.run_soon(hold_the_loop)
+    ending = threading.Thread(target=served.end)
+    ending.start()
+    while len(served.service._loop._errands) < 1:
+        time.sleep(0.001)  # until the end is what the loop does next
+    with served.attach() as early:
+        go_on.set()
+        ending.join(SECONDS)
+        with served.attach() as late:
+            for sock in (early, late):
+                sock.settimeout(SECONDS)
+                assert sock.recv(1) == b""

@@ -64,7 +64,7 @@ def _engine(moving: bool) -> Engine:
 
 @lru_cache
 def _module(text: str, moving: bool) -> Module:
-    return Module(_engine(moving), wat2wasm(text))
+    return Module(_engine(moving), bytes(wat2wasm(text)))
 
 
 class Guest:
