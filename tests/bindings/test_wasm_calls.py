@@ -270,7 +270,7 @@ def test_a_guest_that_grows_its_memory_for_a_reply_gets_it_there(serve: Serve) -
     assert json.loads(guest.get(PAGE, length)) == {"id": 1, "ok": True, "result": "x" * 300_000}
 
 
-def test_the_memory_is_looked_up_again_after_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reply_goes_to_where_the_memory_lies_after_the_wait(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     guest = Guest(serve({"add": add}), moving=True)
     places = [_address(guest)]
     next_length = host_call._Channel.next_length
