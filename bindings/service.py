@@ -107,6 +107,24 @@ class HostService:
             self._accepts_at = time.monotonic() + _ACCEPT_AGAIN_SECONDS
             self._loop.due(self._accepts_at)
             return
+        self._admit(sock)
+
+    def attach(self, sock: socket.socket) -> None:
+        """Serve a guest that did not come over the listener: it has the other end of *sock*, which is the service's from now on.
+
+        From any thread. Without `SO_PASSCRED` on *sock* nobody is the sender of its messages: process id 0. Once the service ends
+        the socket is closed, which is what the guest is told.
+        """
+        with self._lock:
+            if not self._closing:
+                self._loop.run_soon(lambda: self._admit(sock))  # before `_end`, or after it on the way out: the loop runs it
+                return
+        sock.close()
+
+    def _admit(self, sock: socket.socket) -> None:
+        if self._closing:
+            sock.close()
+            return
         if len(self._connections) < CONNECTIONS_MOST and self._loop.guests < _descriptor_share():
             self._loop.guests += 1
             self._connections.add(Connection(self, self._loop, sock))

@@ -108,6 +108,20 @@ class HostServiceHandle:
                 self._service = HostService(self._listener.dup(), self._registry, self._gate, self._vm)
                 self._end = weakref.finalize(self, _end, self._service, os.getpid())
 
+    def attach(self) -> socket.socket:
+        """A connection to the service for a guest that runs in this process: what is sent on it comes from process id 0, nobody.
+
+        The caller closes it, which cancels its calls. It is at its end from the start if the service has ended. `OSError` if
+        there are no descriptors left.
+        """
+        self.activate()
+        ours, theirs = socket.socketpair()
+        if self._service is None:
+            theirs.close()
+        else:
+            self._service.attach(theirs)
+        return ours
+
     def close(self) -> None:
         """End the service: calls that wait are answered, connections closed, async functions cancelled."""
         with self._lock:

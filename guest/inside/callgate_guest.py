@@ -17,11 +17,12 @@ from __future__ import annotations
 import errno
 import json
 import os
-import socket
+import sys
 
 TYPE_CHECKING = False  # what type checkers take for True, without the time that importing typing takes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from socket import AF_UNIX, SOCK_STREAM, socket
     from typing import Any, Protocol
 
     class Channel(Protocol):
@@ -33,11 +34,16 @@ if TYPE_CHECKING:
 
         def close(self) -> None: ...
 
+else:
+    try:
+        from socket import AF_UNIX, SOCK_STREAM, socket
+    except ImportError:  # an interpreter for WebAssembly has no sockets of this kind, or none at all
+        socket = None
 
 SOCKET = "/run/callgate/host.sock"
 MESSAGE_MAX = 16 << 20
 
-__all__ = ["BindingError", "BindingTimeout", "Refused", "UnixSocket", "bindings", "call", "use_transport"]
+__all__ = ["BindingError", "BindingTimeout", "HostImport", "Refused", "UnixSocket", "bindings", "call", "use_transport"]
 
 
 class BindingError(Exception):
@@ -71,7 +77,7 @@ class UnixSocket:
 
     def __init__(self) -> None:
         self._rest = b""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket = socket(AF_UNIX, SOCK_STREAM)
         try:
             self._socket.connect(SOCKET)
         except OSError:
@@ -112,6 +118,49 @@ class UnixSocket:
         self._socket.close()
 
 
+_numbers = list(range(63, -1, -1))  # of channels that are free; pop and append are one step each
+
+
+class HostImport:
+    """A channel to the host for interpreters built for WebAssembly, over the import `callgate.exchange` of theirs.
+
+    Python cannot declare an import, an extension module that is linked into the interpreter can: `_callgate`, with one function
+    `exchange(channel, message)`. It sends *message* on a channel (0 to 63, opened when it is first used), waits for one reply and
+    returns it, bytes both; b"" sends nothing and waits for the next reply, None hangs up and returns b"". `OSError` says what the
+    host could not do.
+    """
+
+    _open = False
+
+    def __init__(self) -> None:
+        try:
+            from _callgate import exchange  # pyright: ignore[reportMissingImports]
+        except ImportError:
+            raise OSError(errno.ENOSYS, "no way to the host: neither Unix sockets nor the module _callgate are here") from None
+        try:
+            self._number = _numbers.pop()
+        except IndexError:
+            raise OSError(errno.EMFILE, "too many calls of host functions at once") from None
+        self._exchange = exchange
+        self._reply: bytes | None = None
+        self._open = True
+
+    def send(self, message: bytes) -> None:
+        self._reply = self._exchange(self._number, message)
+
+    def receive(self) -> bytes:
+        reply, self._reply = self._reply, None
+        return self._exchange(self._number, b"") if reply is None else reply
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._exchange(self._number, None)
+            _numbers.append(self._number)
+
+    __del__ = close  # a stream that was never begun has nobody else to close its channel
+
+
 def call(name: str, /, *arguments: Any, **named: Any) -> Any:
     """The result of a host function, or an iterator over its results if it streams."""
     request = '{"id":1,"kind":"call","name":' + _encode(name)
@@ -131,7 +180,7 @@ def bindings() -> list[dict[str, Any]]:
 def use_transport(transport: Callable[[], Channel]) -> None:
     """Reach the host by other means than the socket: *transport* makes channels with the methods of `UnixSocket`.
 
-    For guests that have no sockets, where one function of the embedder carries the messages.
+    Where there are no Unix sockets it is `HostImport` from the start.
     """
     global _transport
     _transport = transport
@@ -151,7 +200,7 @@ def _encode(value: Any) -> str:
     return _plain.encode(value) if _pieces is None else "".join(_pieces(value, 0))
 
 
-_transport: Callable[[], Channel] = UnixSocket
+_transport: Callable[[], Channel] = HostImport if socket is None or sys.platform == "wasi" else UnixSocket
 _idle: list[Channel] = []  # channels without a call; pop and append are one step each, whatever other threads do
 _MOST_IDLE = 16
 
@@ -162,7 +211,8 @@ def _forget() -> None:
         _idle.pop().close()
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # where there is no fork, there is nothing to forget
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _ask(request: str) -> Any:

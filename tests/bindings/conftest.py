@@ -100,6 +100,12 @@ class Served:
         self._clients.append(Client(self.path))
         return self._clients[-1]
 
+    def attach(self) -> socket.socket:
+        """A connection for a guest in this process, as `HostServiceHandle` makes it."""
+        ours, theirs = socket.socketpair()
+        self.service.attach(theirs)
+        return ours
+
     def end(self) -> None:
         """End the service while connections are open. Again: nothing."""
         if not self._ended:
