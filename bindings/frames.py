@@ -34,7 +34,7 @@ class FrameDecoder:
 
         The decoder is of no more use after an error.
         """
-        if not self._pending and len(data) > LENGTH_BYTES and _length(data) == len(data) - LENGTH_BYTES:
+        if not self._pending and 0 < int.from_bytes(data[:LENGTH_BYTES], "big") == len(data) - LENGTH_BYTES:
             return [data[LENGTH_BYTES:]]  # the usual case: one message, whole
         pending = self._pending
         pending += data

@@ -22,7 +22,7 @@ class JsonError(ValueError):
 
 def decode(data: bytes | bytearray | memoryview) -> Any:
     """The value that *data* (UTF-8) spells. `JsonError` for anything else, NaN and the infinities included."""
-    body = bytes(data)
+    body = data if type(data) is bytes else bytes(data)
     try:
         text = body.decode()
         try:

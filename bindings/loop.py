@@ -46,6 +46,7 @@ class Loop:
         self._adopt: Callable[[], None] | None = None  # set while something does
         self._turn_lock = threading.Lock()
         self._look = threading.Event()  # set while things run here
+        self._looking = False  # the same, and quicker to ask; what else is set before is seen by who clears it
         self._watcher: threading.Thread | None = None
         self._thread = self._new_thread()
 
@@ -124,7 +125,8 @@ class Loop:
         """
         self._turns += 1
         self._adopt = adopt
-        if not self._look.is_set():
+        if not self._looking:
+            self._looking = True
             self._look.set()
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch_turns, name="callgate-host-services-watch", daemon=True)
@@ -153,8 +155,10 @@ class Loop:
                     self._thread = self._new_thread()
                     self._thread.start()
                     continue
+            self._looking = False
             self._look.clear()
-            if self._turns != seen and not self._over:
+            if (self._turns != seen and not self._over) or self._looking:
+                self._looking = True
                 self._look.set()  # something began between the look and the clearing
 
     def _run(self) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from callgate.bindings.binding import BindingContext
@@ -21,7 +22,7 @@ from callgate.bindings.form import Mismatch
 from callgate.bindings.json_text import JsonError, decode
 from callgate.bindings.kinds import HANDLERS, unknown
 from callgate.bindings.loop import Loop
-from callgate.bindings.registry import BindingRegistry
+from callgate.bindings.registry import BindingRegistry, Registered
 from callgate.bindings.replies import CallReplies, Replies, ResultError, encoded
 from callgate.bindings.requests import Request, RequestError, parse
 from callgate.bindings.workers import Workers
@@ -262,14 +263,9 @@ class HostService:
             arguments, keywords = binding.parameters.bind(fields.get("positional", ()), fields.get("arguments", {}))
         except (JsonError, LookupError, TypeError):
             return False  # whatever is wrong is found, and told, on the usual way
-        adopted: list[Call] = []
-
-        def adopt() -> None:
-            made = Call(self, connection, number, binding, arguments, keywords, CallReplies(number))
-            if self._book(connection, made, 0):
-                adopted.append(made)
-
         value, failure = None, None
+        adopted: list[Call] = []
+        adopt = partial(self._adopt, adopted, connection, number, binding, arguments, keywords)
         before = time.monotonic()
         self._loop.begin_here(adopt)
         try:
@@ -277,7 +273,9 @@ class HostService:
         except BaseException as error:  # noqa: BLE001 - whatever the operator's function raises is the answer to this call, no more
             failure = raised(error)
         here = self._loop.end_here(adopt)
-        self._learn(name, time.monotonic() - before)
+        took = time.monotonic() - before
+        if took > _QUICK_SECONDS:
+            self._learn(name, took)
         if here and failure is None and type(value) in DATA:
             try:
                 reply = b'{"id":%d,"ok":true,"result":%b}' % (number, encoded(value))
@@ -294,6 +292,20 @@ class HostService:
         for each in () if here else adopted:
             each.take(value) if failure is None else each.fail(failure)
         return True
+
+    def _adopt(
+        self,
+        adopted: list[Call],
+        connection: Connection,
+        number: int,
+        binding: Registered,
+        arguments: list[Any],
+        keywords: dict[str, Any],
+    ) -> None:
+        """Make a call of what runs on the loop's thread, and will be answered by whoever that thread is then."""
+        made = Call(self, connection, number, binding, arguments, keywords, CallReplies(number))
+        if self._book(connection, made, 0):
+            adopted.append(made)
 
     def _learn(self, name: str, took: float) -> None:
         """Learn how quick a function is."""
