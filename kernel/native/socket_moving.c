@@ -36,7 +36,7 @@
 /* An int option, and what it is where nobody set it. Few: each is a system call in the way of every connection. */
 struct number { int level, name, usual; };
 static const struct number numbers_any[] = {
-    {SOL_SOCKET, SO_PRIORITY, 0}, {SOL_SOCKET, SO_RCVLOWAT, 1}, {IPPROTO_IP, IP_TOS, 0}, {IPPROTO_IP, IP_TTL, 64}, {IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT},
+    {SOL_SOCKET, SO_PRIORITY, 0}, {SOL_SOCKET, SO_RCVLOWAT, 1}, {SOL_SOCKET, SO_ZEROCOPY, 0}, {IPPROTO_IP, IP_TOS, 0}, {IPPROTO_IP, IP_TTL, 64}, {IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT},
 };
 static const struct number numbers_v6[] = {
     {IPPROTO_IPV6, IPV6_V6ONLY, 0}, {IPPROTO_IPV6, IPV6_TCLASS, 0}, {IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64}, {IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT},
@@ -291,13 +291,22 @@ int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd)
     return error;
 }
 
-int cg_socket_move(struct cg_call *call, struct cg_socket *socket, bool outside) {
+/* Any port, before a guest has the socket: it could otherwise have the kernel choose one that others share (SO_REUSEADDR), and take what is sent to them. */
+static int take_port(int fd, int domain) {
+    struct cg_address any = {.length = domain == AF_INET ? sizeof any.v4 : sizeof any.v6};
+    any.any.sa_family = (sa_family_t)domain;
+    return bind(fd, &any.any, any.length) == 0 ? 0 : -errno;
+}
+
+int cg_socket_move(struct cg_call *call, struct cg_socket *socket, bool outside, const struct cg_address *peer) {
     if (socket->outside == outside) return 0;
     int fd = outside ? cg_socket_outside(call->vm, socket) : cg_socket_inside(call->vm, socket->domain, socket->type);
     if (fd < 0) return fd;
     if (!outside) cg_socket_copy_options(socket, fd);
     const int status = fcntl(socket->fd, F_GETFL);
     int error = status >= 0 && fcntl(fd, F_SETFL, status & O_NONBLOCK) == 0 ? 0 : -errno;
+    if (!error && outside) error = cg_socket_hear(fd, socket->type, peer);
+    if (!error && outside) error = take_port(fd, socket->domain);
     if (!error) error = cg_socket_replace(call, socket, fd);
     if (error) { close(fd); return error; }
     close(socket->fd);

@@ -251,7 +251,7 @@ def test_a_denied_port_is_not_bound_by_any_way(vm_factory: Callable[..., VM], pr
 
 
 def test_dangerous_socket_options_are_refused(vm_factory: Callable[..., VM], probe: Probe) -> None:
-    options = [(1, 25), (1, 26), (1, 36), (1, 50), (0, 19), (6, 19), (6, 30), (6, 31), (41, 75), (0, 64)]
+    options = [(1, 25), (1, 26), (1, 36), (1, 50), (0, 19), (0, 51), (6, 19), (6, 30), (6, 31), (41, 75), (0, 64)]
     lines = [
         call("socket", INET, STREAM, 0),
         *(call("setsockopt", 3, level, option, Raw(bytes(16)), 16) for level, option in options),
