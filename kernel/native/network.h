@@ -68,6 +68,10 @@ int cg_socket_replace(struct cg_call *, const struct cg_socket *old, int fd);
  * 0 or a negative errno. */
 int cg_socket_move(struct cg_call *, struct cg_socket *, bool outside, const struct cg_address *peer);
 
+/* ---- socket_readers.c ---- */
+/* Have the other threads of the caller's process that wait for one of these descriptors, or may, begin their calls anew. */
+void cg_socket_restart_readers(struct cg_call *, const int *numbers, size_t count);
+
 /* ---- socket_peers.c ---- */
 /* Let a datagram socket outside (no other kind needs it) hear this peer too. Before anything can be sent to it. 0 or a negative errno. */
 int cg_socket_hear(int fd, int type, const struct cg_address *peer);

@@ -274,6 +274,14 @@ static int set_descriptor(struct cg_call *call, int number, int fd) {
     return ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) >= 0 ? 0 : -errno;
 }
 
+/* Not one that was just made to be connected, as getaddrinfo(3) makes them: that is the most frequent kind. */
+static bool may_be_waited_for(const struct cg_call *call, const struct cg_socket *old) {
+    struct cg_address own = {.length = sizeof own.raw};
+    uint8_t bytes[16];
+    uint16_t port = 0;
+    return call->nr != SYS_connect || (getsockname(old->fd, &own.any, &own.length) == 0 && cg_address_bytes(&own, bytes, &port) > 0 && port != 0);
+}
+
 int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd) {
     struct found found;
     struct watched watched[FOUND_MAX];
@@ -286,6 +294,10 @@ int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd)
     for (size_t i = 0; !error && i < found.number_count; i++)
         if (found.numbers[i] != old->number) error = set_descriptor(call, found.numbers[i], fd);
     if (!error && count > 0) watch(watched, count, old->fd, fd);
+    if (!error && old->type == SOCK_DGRAM && may_be_waited_for(call, old)) {
+        add_number(found.numbers, &found.number_count, old->number);
+        cg_socket_restart_readers(call, found.numbers, found.number_count);
+    }
     for (size_t i = 0; i < count; i++)
         if (i == 0 || watched[i].epoll != watched[i - 1].epoll) close(watched[i].epoll);
     return error;

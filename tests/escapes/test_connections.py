@@ -124,6 +124,32 @@ def test_datagram_sockets_that_were_bound_and_watched_before(make: Make, canary:
     alike(make(), DATAGRAMS, canary.port)
 
 
+READERS = """
+import os, select, socket, struct, sys, threading, time
+address = (socket.gethostbyname(HOST), int(sys.argv[1]))
+def poll(one): poll = select.poll(); poll.register(one, select.POLLIN); poll.poll(); return one.recv(50)
+def epoll(one): epoll = select.epoll(); epoll.register(one, select.EPOLLIN); epoll.poll(); return one.recv(50)
+def timeout(one): one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 9, 0)); return one.recv(50)
+ways = [lambda one: one.recv(50), lambda one: one.recvmsg(50)[0], lambda one: os.read(one.fileno(), 50), lambda one: socket.socket.recv(one.dup(), 50), poll,
+        lambda one: one.recv(50) if select.select([one], [], []) else None, epoll, timeout]
+def asleep(thread):
+    return open(f'/proc/self/task/{thread.native_id}/stat').read().rpartition(')')[2].split()[0] == 'S'
+pipe = os.pipe(); other = []
+idle = threading.Thread(target=lambda: other.append(os.read(pipe[0], 50))); idle.start()
+for number, way in enumerate(ways):
+    for first in (lambda one: one.sendto(b'first', address), lambda one: (one.bind(('', 0)), time.sleep(0.1), one.connect(address), one.send(b'first'))):
+        one = socket.socket(type=socket.SOCK_DGRAM); got = []
+        reader = threading.Thread(target=lambda: got.append(way(one)), daemon=True); reader.start()
+        while not asleep(reader): pass
+        first(one); reader.join(10); print(number, got)
+print(other); os.write(pipe[1], b'x'); idle.join(); print(other)
+"""
+
+
+def test_threads_that_wait_for_an_answer_before_the_first_datagram_is_sent(make: Make, canary: Canary) -> None:
+    assert alike(make(), READERS, canary.port).count("[b'first']") == 16
+
+
 ASYNCIO = """
 import asyncio, socket, sys
 port = int(sys.argv[1])
