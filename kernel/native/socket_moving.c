@@ -310,7 +310,21 @@ static int take_port(int fd, int domain) {
     return bind(fd, &any.any, any.length) == 0 ? 0 : -errno;
 }
 
-int cg_socket_move(struct cg_call *call, struct cg_socket *socket, bool outside, const struct cg_address *peer) {
+static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER;
+
+/* Another thread of the guest's may have had it moved while we waited: what stands in its place is then the one to use, for a third would take the answers from it. */
+static void follow(struct cg_call *call, struct cg_socket *socket, bool outside) {
+    struct cg_socket now;
+    struct stat old, other;
+    if (socket->type != SOCK_DGRAM || cg_socket_take(call, socket->number, &now) != 0) return;
+    const bool moved = fstat(socket->fd, &old) == 0 && fstat(now.fd, &other) == 0 && old.st_ino != other.st_ino;
+    if (!moved || now.domain != socket->domain || now.type != socket->type || now.outside != outside) { close(now.fd); return; }
+    close(socket->fd);
+    *socket = now;
+}
+
+static int move(struct cg_call *call, struct cg_socket *socket, bool outside, const struct cg_address *peer) {
+    follow(call, socket, outside);
     if (socket->outside == outside) return 0;
     int fd = outside ? cg_socket_outside(call->vm, socket) : cg_socket_inside(call->vm, socket->domain, socket->type);
     if (fd < 0) return fd;
@@ -324,4 +338,12 @@ int cg_socket_move(struct cg_call *call, struct cg_socket *socket, bool outside,
     close(socket->fd);
     socket->fd = fd, socket->outside = outside;
     return 0;
+}
+
+int cg_socket_move(struct cg_call *call, struct cg_socket *socket, bool outside, const struct cg_address *peer) {
+    if (socket->outside == outside) return 0;
+    pthread_mutex_lock(&moving);
+    const int error = move(call, socket, outside, peer);
+    pthread_mutex_unlock(&moving);
+    return error;
 }

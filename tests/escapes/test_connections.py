@@ -150,6 +150,23 @@ def test_threads_that_wait_for_an_answer_before_the_first_datagram_is_sent(make:
     assert alike(make(), READERS, canary.port).count("[b'first']") == 16
 
 
+AT_ONCE = """
+import socket, sys, threading
+address = (socket.gethostbyname(HOST), int(sys.argv[1]))
+for _ in range(20):
+    one = socket.socket(type=socket.SOCK_DGRAM); start = threading.Barrier(3)
+    def send(datagram): start.wait(); one.sendto(datagram, address)
+    threads = [threading.Thread(target=send, args=(datagram,)) for datagram in (b'a', b'b', b'c')]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    one.settimeout(10); print(sorted(one.recv(9) for _ in threads))
+"""
+
+
+def test_threads_that_send_the_first_datagram_at_once_all_get_their_answers(make: Make, canary: Canary) -> None:
+    alike(make(), AT_ONCE, canary.port)
+
+
 ASYNCIO = """
 import asyncio, socket, sys
 port = int(sys.argv[1])
