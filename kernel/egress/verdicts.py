@@ -107,10 +107,13 @@ def _others(literal: frozenset[int], wildcards: frozenset[str]) -> tuple[int, ..
 
 @lru_cache(maxsize=_KEPT)
 def _ports_of(pattern: str) -> int:
-    """The ports that a pattern of digits and wildcards matches, as bits. A guest has this done by asking for names, in the thread that serves all VMs."""
-    from fnmatch import filter  # not at the top: most VMs have no such pattern
+    """The ports that a pattern of digits and wildcards matches, as bits.
 
-    matching = set(filter(_port_texts(), pattern))
+    Guests have this done by asking for names, in the thread that serves all VMs.
+    """
+    import fnmatch  # not at the top: most VMs have no such pattern
+
+    matching = set(fnmatch.filter(_port_texts(), pattern))
     return int("".join("01"[text in matching] for text in reversed(_port_texts())), 2)
 
 

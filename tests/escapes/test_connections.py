@@ -130,14 +130,17 @@ address = (socket.gethostbyname(HOST), int(sys.argv[1]))
 def poll(one): poll = select.poll(); poll.register(one, select.POLLIN); poll.poll(); return one.recv(50)
 def epoll(one): epoll = select.epoll(); epoll.register(one, select.EPOLLIN); epoll.poll(); return one.recv(50)
 def timeout(one): one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 9, 0)); return one.recv(50)
-ways = [lambda one: one.recv(50), lambda one: one.recvmsg(50)[0], lambda one: os.read(one.fileno(), 50), lambda one: socket.socket.recv(one.dup(), 50), poll,
-        lambda one: one.recv(50) if select.select([one], [], []) else None, epoll, timeout]
+def choose(one): select.select([one], [], []); return one.recv(50)
+def read(one): return os.read(one.fileno(), 50)
+def by_duplicate(one): return one.dup().recv(50)
+ways = [lambda one: one.recv(50), lambda one: one.recvmsg(50)[0], read, by_duplicate, poll, choose, epoll, timeout]
+def connect(one): one.bind(('', 0)); time.sleep(0.1); one.connect(address); one.send(b'first')
 def asleep(thread):
     return open(f'/proc/self/task/{thread.native_id}/stat').read().rpartition(')')[2].split()[0] == 'S'
 pipe = os.pipe(); other = []
 idle = threading.Thread(target=lambda: other.append(os.read(pipe[0], 50))); idle.start()
 for number, way in enumerate(ways):
-    for first in (lambda one: one.sendto(b'first', address), lambda one: (one.bind(('', 0)), time.sleep(0.1), one.connect(address), one.send(b'first'))):
+    for first in (lambda one: one.sendto(b'first', address), connect):
         one = socket.socket(type=socket.SOCK_DGRAM); got = []
         reader = threading.Thread(target=lambda: got.append(way(one)), daemon=True); reader.start()
         while not asleep(reader): pass

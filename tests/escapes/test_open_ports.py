@@ -1,4 +1,5 @@
-"""What a program sends outside opens a port of the host's: not one of its choice, not to listen at, and there it hears only whom it may send to."""
+"""What goes outside opens a port of the host's: none of a program's choice, none to listen at, and none to hear at but whom it may
+send to."""
 
 from __future__ import annotations
 
@@ -101,7 +102,10 @@ three.connect(to); print(where(three), bind(three), where(three), three.send(b"z
 
 
 def test_no_port_of_the_host_is_chosen_with_a_guests_options(vm_factory: Callable[..., VM]) -> None:
-    """SO_REUSEADDR would take one that others have, with what is sent to them. A socket outside has its port before it is the guest's, and with it loses the place."""
+    """SO_REUSEADDR would take one that others have, with what is sent to them.
+
+    So a socket outside has its port before a guest has it, and is no longer outside when it loses the port.
+    """
     with Canary() as canary:
         rules = [{"mode": "allow", "patterns": ["first.example"]}, {"mode": "allow", "operations": ["listen"], "patterns": ["*"]}]
         vm = vm_factory(permissions={"network": {"default": "deny", "rules": rules}}, hosts={"first.example": LOOPBACK})

@@ -11,7 +11,19 @@ from typing import Any
 
 from callgate import VM
 from callgate.kernel.egress import zone
-from tests.network.world import HERE, HERE_6, HERE_TOO, METADATA, NAME_SERVER, PRIVATE, PRIVATE_6, PUBLIC, PUBLIC_2, PUBLIC_6, World
+from tests.network.world import (
+    HERE,
+    HERE_6,
+    HERE_TOO,
+    METADATA,
+    NAME_SERVER,
+    PRIVATE,
+    PRIVATE_6,
+    PUBLIC,
+    PUBLIC_2,
+    PUBLIC_6,
+    World,
+)
 
 # Connects to each HOST PORT FAMILY and prints what the server says it is, or the errno, or that the name was not found.
 VISIT = """
