@@ -182,6 +182,26 @@ static bool has_port(const struct cg_socket *socket) {
     return getsockname(socket->fd, &own.any, &own.length) != 0 || cg_address_bytes(&own, bytes, &port) == 0 || port != 0;
 }
 
+/* Who listens at "any" address does so at the loopback, which alone a VM has: a rule that denies it by its address holds, unless one allows "any" by name. */
+static bool loopback_is_denied(struct cg_call *call, const struct cg_socket *socket, const uint8_t *bytes, size_t n, uint16_t port, const char *any) {
+    static const uint8_t unspecified[16] = {0}, v4[4] = {127, 0, 0, 1};
+    const struct cg_policy *policy = call->vm->launch.policy;
+    char subject[CG_SUBJECT_MAX];
+    int32_t rule;
+    int only = 0;
+    socklen_t size = sizeof only;
+    if (memcmp(bytes, unspecified, n) != 0 || cg_policy_names_address(policy, CG_NET_OP_LISTEN, any, strlen(any), &rule) == 1) return false;
+    if (n == 16 && getsockopt(socket->fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &size) != 0) only = 0;
+    cg_subject(socket, NULL, v4, 4, port, subject);
+    bool denied = !only && cg_policy_names_address(policy, CG_NET_OP_LISTEN, subject, strlen(subject), &rule) == 0;
+    if (!denied && n == 16) {
+        cg_subject(socket, NULL, in6addr_loopback.s6_addr, 16, port, subject);
+        denied = cg_policy_names_address(policy, CG_NET_OP_LISTEN, subject, strlen(subject), &rule) == 0;
+    }
+    if (denied) cg_refuse(call, CG_SCOPE_NETWORK, CG_NET_OP_LISTEN, rule, any, strlen(any), NULL, "any address is the loopback too, which a rule denies");
+    return denied;
+}
+
 static bool judge_listen(struct cg_call *call, const struct cg_socket *socket, const struct cg_address *address) {
     char subject[CG_SUBJECT_MAX];
     uint8_t bytes[16];
@@ -189,7 +209,7 @@ static bool judge_listen(struct cg_call *call, const struct cg_socket *socket, c
     const size_t n = cg_address_bytes(address, bytes, &port);
     if (n == 0) { cg_answer_error(call, cg_address_fault(address)); return false; }
     cg_subject(socket, NULL, bytes, n, port, subject);
-    return cg_judge(call, CG_SCOPE_NETWORK, CG_NET_OP_LISTEN, subject, strlen(subject), subject);
+    return cg_judge(call, CG_SCOPE_NETWORK, CG_NET_OP_LISTEN, subject, strlen(subject), subject) && !loopback_is_denied(call, socket, bytes, n, port, subject);
 }
 
 void net_bind(struct cg_call *call) {
