@@ -29,7 +29,7 @@ def with_guard(policy: Policy, scope: str, operation: str, subject: str) -> Verd
 
 
 def _denied_loopback(policy: Policy, subject: str) -> int | None:
-    """The rule that denies the loopback by its address to a server at "any" address, which is one there too; None if there is none."""
+    """The rule that denies a server at "any" address because it is one at the loopback too, or None."""
     packed = _packed(subject)
     if packed is None or any(packed) or _naming(policy, "listen", subject) is not None:
         return None

@@ -1,4 +1,4 @@
-"""What goes outside opens a port of the host's: not one of a program's choice, not to listen at, to hear at those it may send to."""
+"""What goes outside opens a port of the host's: none of a program's choice, none to listen at, and to hear few there."""
 
 from __future__ import annotations
 
