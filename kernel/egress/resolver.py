@@ -180,6 +180,7 @@ class _Stream:
         if self._sock.fileno() >= 0:
             self.pause()
             self._sock.close()
+            self._buffer.clear()  # its timer keeps the stream for some seconds more
             self._resolver._streams.pop(self, None)
 
     def _close_if_idle(self) -> None:

@@ -95,14 +95,28 @@ def _distinguishable_ports(patterns: Iterable[str]) -> tuple[int, ...]:
     return (*sorted(literal), *_others(literal, wildcards))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=_KEPT)
 def _others(literal: frozenset[int], wildcards: frozenset[str]) -> tuple[int, ...]:
     """Of the ports that are not *literal*, one for each way in which the *wildcards* treat them."""
-    rest = (port for port in range(_PORTS) if port not in literal)
-    if not wildcards:
-        return (next(rest),)
-    globs = [compile_glob(pattern) for pattern in sorted(wildcards)]
-    seen: dict[tuple[bool, ...], int] = {}
-    for port in rest:
-        seen.setdefault(tuple(glob.matches(str(port)) for glob in globs), port)
-    return tuple(seen.values())
+    alike = [(1 << _PORTS) - 1 & ~sum(1 << port for port in literal)]
+    for pattern in sorted(wildcards):
+        ports = _ports_of(pattern)
+        alike = [part for whole in alike for part in (whole & ports, whole & ~ports) if part]
+    return tuple((part & -part).bit_length() - 1 for part in alike if part)
+
+
+@lru_cache(maxsize=_KEPT)
+def _ports_of(pattern: str) -> int:
+    """The ports that a pattern of digits and wildcards matches, as bits.
+
+    Guests have this done by asking for names, in the thread that serves all VMs.
+    """
+    import fnmatch  # not at the top: most VMs have no such pattern
+
+    matching = set(fnmatch.filter(_port_texts(), pattern))
+    return int("".join("01"[text in matching] for text in reversed(_port_texts())), 2)
+
+
+@lru_cache(maxsize=1)
+def _port_texts() -> tuple[str, ...]:
+    return tuple(map(str, range(_PORTS)))

@@ -106,14 +106,17 @@ static int dial(struct cg_call *call, struct cg_socket *socket, const struct cg_
 static int connect_internet(struct cg_call *call, struct cg_socket *socket, struct cg_address *address) {
     struct cg_route route = {.count = 1};
     int error = 0;
-    if (address->any.sa_family == AF_UNSPEC) route.to[0] = *address; /* only dissolves an association */
-    else switch (cg_route_find(call, socket, address, &route)) {
+    if (address->any.sa_family == AF_UNSPEC) { /* only dissolves an association */
+        route.to[0] = *address;
+        /* With it a datagram socket loses its port. The next one would be chosen outside with a guest's options: also one that others share. */
+        if (socket->type == SOCK_DGRAM) error = -cg_socket_move(call, socket, false, NULL);
+    } else switch (cg_route_find(call, socket, address, &route)) {
         case CG_WAY_REFUSED: return 0;
         case CG_WAY_INSIDE:
             route.count = 1, route.to[0] = *address;
             /* Never with one that is outside, whatever state it is in now: there the same address is the host's own loopback. */
             if (socket->outside && (error = in_use(socket)) != 0) return error;
-            error = -cg_socket_move(call, socket, false);
+            error = -cg_socket_move(call, socket, false, NULL);
             break;
         case CG_WAY_OUTSIDE:
             if (socket->outside) error = hear_all(socket->fd, socket, &route);
@@ -170,6 +173,35 @@ static bool asks_for_nothing(const struct cg_socket *socket, const struct cg_add
     return socket->type == SOCK_DGRAM && n > 0 && port == 0 && memcmp(bytes, any, n) == 0;
 }
 
+/* A bind is for a socket that has no port yet. */
+static bool has_port(const struct cg_socket *socket) {
+    struct cg_address own = {.length = sizeof own.raw};
+    uint8_t bytes[16];
+    uint16_t port = 0;
+    if (socket->type == SOCK_STREAM) return in_use(socket) != 0; /* after a connection the name that it had is still told */
+    return getsockname(socket->fd, &own.any, &own.length) != 0 || cg_address_bytes(&own, bytes, &port) == 0 || port != 0;
+}
+
+/* Who listens at "any" address does so at the loopback, which alone a VM has: a rule that denies it by its address holds, unless one allows "any" by name. */
+static bool loopback_is_denied(struct cg_call *call, const struct cg_socket *socket, const uint8_t *bytes, size_t n, uint16_t port, const char *any) {
+    static const uint8_t unspecified[16] = {0}, v4[4] = {127, 0, 0, 1};
+    const struct cg_policy *policy = call->vm->launch.policy;
+    char subject[CG_SUBJECT_MAX];
+    int32_t rule;
+    int only = 0;
+    socklen_t size = sizeof only;
+    if (memcmp(bytes, unspecified, n) != 0 || cg_policy_names_address(policy, CG_NET_OP_LISTEN, any, strlen(any), &rule) == 1) return false;
+    if (n == 16 && getsockopt(socket->fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, &size) != 0) only = 0;
+    cg_subject(socket, NULL, v4, 4, port, subject);
+    bool denied = !only && cg_policy_names_address(policy, CG_NET_OP_LISTEN, subject, strlen(subject), &rule) == 0;
+    if (!denied && n == 16) {
+        cg_subject(socket, NULL, in6addr_loopback.s6_addr, 16, port, subject);
+        denied = cg_policy_names_address(policy, CG_NET_OP_LISTEN, subject, strlen(subject), &rule) == 0;
+    }
+    if (denied) cg_refuse(call, CG_SCOPE_NETWORK, CG_NET_OP_LISTEN, rule, any, strlen(any), NULL, "any address is the loopback too, which a rule denies");
+    return denied;
+}
+
 static bool judge_listen(struct cg_call *call, const struct cg_socket *socket, const struct cg_address *address) {
     char subject[CG_SUBJECT_MAX];
     uint8_t bytes[16];
@@ -177,7 +209,7 @@ static bool judge_listen(struct cg_call *call, const struct cg_socket *socket, c
     const size_t n = cg_address_bytes(address, bytes, &port);
     if (n == 0) { cg_answer_error(call, cg_address_fault(address)); return false; }
     cg_subject(socket, NULL, bytes, n, port, subject);
-    return cg_judge(call, CG_SCOPE_NETWORK, CG_NET_OP_LISTEN, subject, strlen(subject), subject);
+    return cg_judge(call, CG_SCOPE_NETWORK, CG_NET_OP_LISTEN, subject, strlen(subject), subject) && !loopback_is_denied(call, socket, bytes, n, port, subject);
 }
 
 void net_bind(struct cg_call *call) {
@@ -189,7 +221,8 @@ void net_bind(struct cg_call *call) {
     if (address.length < sizeof address.any.sa_family) cg_answer_error(call, EINVAL);
     else if (cg_is_internet(&socket) && !asks_for_nothing(&socket, &address) && !judge_listen(call, &socket, &address)) {
     } else if (socket.domain == AF_UNIX && cg_has_path(&address)) cg_bind_path(call, &socket, &address);
-    else if (cg_is_internet(&socket) && (error = cg_socket_move(call, &socket, false)) != 0) cg_answer_error(call, -error);
+    else if (socket.outside && has_port(&socket)) cg_answer_error(call, EINVAL);
+    else if (cg_is_internet(&socket) && (error = cg_socket_move(call, &socket, false, NULL)) != 0) cg_answer_error(call, -error);
     else if (bind(socket.fd, &address.any, address.length) == 0) cg_answer_value(call, 0);
     else cg_answer_error(call, errno);
     close(socket.fd);
@@ -203,7 +236,8 @@ void net_listen(struct cg_call *call) {
     /* Listening without a bind chooses a port by itself: judged here, on the name the socket has now. */
     if (cg_is_internet(&socket) && getsockname(socket.fd, &address.any, &address.length) != 0) cg_answer_error(call, errno);
     else if (cg_is_internet(&socket) && !judge_listen(call, &socket, &address)) {
-    } else if (cg_is_internet(&socket) && in_use(&socket) == 0 && (error = cg_socket_move(call, &socket, false)) != 0) cg_answer_error(call, -error);
+    } else if (socket.outside && in_use(&socket) != 0) cg_answer_error(call, EINVAL); /* never with one that is outside: its connection may end at any time */
+    else if (cg_is_internet(&socket) && (error = cg_socket_move(call, &socket, false, NULL)) != 0) cg_answer_error(call, -error);
     else if (listen(socket.fd, (int)call->args[1]) == 0) cg_answer_value(call, 0);
     else cg_answer_error(call, errno);
     close(socket.fd);

@@ -44,8 +44,8 @@ static int find_internet(struct cg_call *call, struct cg_socket *socket, struct 
         return -1;
     }
     if (to->length == 0) return 0;
-    error = cg_socket_move(call, socket, way == CG_WAY_OUTSIDE);
-    if (!error && way == CG_WAY_OUTSIDE) error = cg_socket_hear(socket->fd, socket->type, &route.to[0]); /* it is bound, and can be heard, only by the send */
+    error = cg_socket_move(call, socket, way == CG_WAY_OUTSIDE, &route.to[0]);
+    if (!error && way == CG_WAY_OUTSIDE) error = cg_socket_hear(socket->fd, socket->type, &route.to[0]);
     if (error) {
         cg_answer_error(call, -error);
         return -1;

@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/rtnetlink.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,19 +119,26 @@ int cg_name_learn(struct cg_vm *vm, struct cg_reader *in) {
 
 /* ---- the guard ---- */
 
-/* An address that is the host's own, whatever its range: the way to it starts from itself. A broadcast address of the host's networks as well. No packet is sent. */
+/* An address that is the host's own, whatever its range, or one of many hosts: as the host's routes have it. No packet is sent. */
 static const char *kind_by_route(const uint8_t *bytes, size_t n) {
-    struct cg_address to = {.length = n == 4 ? sizeof to.v4 : sizeof to.v6}, from = {.length = sizeof from.raw};
-    to.any.sa_family = n == 4 ? AF_INET : AF_INET6;
-    cg_address_set(&to, bytes, n, RESOLVER_PORT);
-    const char *kind = NULL;
-    uint8_t own[16];
-    uint16_t port;
-    int fd = socket(to.any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return "not to be told from a local one"; /* out of descriptors, say: a denial */
-    if (connect(fd, &to.any, to.length) != 0) kind = errno == EACCES ? "a broadcast address" : NULL; /* unreachable: as the dial will say */
-    else if (getsockname(fd, &from.any, &from.length) != 0 || (cg_address_bytes(&from, own, &port) == n && memcmp(own, bytes, n) == 0)) kind = "an address of the host itself";
-    close(fd);
+    struct question { struct nlmsghdr header; struct rtmsg route; struct rtattr destination; uint8_t bytes[16]; } ask = {
+        .header = {.nlmsg_len = (uint32_t)(offsetof(struct question, bytes) + n), .nlmsg_type = RTM_GETROUTE, .nlmsg_flags = NLM_F_REQUEST},
+        .route = {.rtm_family = n == 4 ? AF_INET : AF_INET6, .rtm_dst_len = (uint8_t)(8 * n)},
+        .destination = {.rta_len = (uint16_t)RTA_LENGTH(n), .rta_type = RTA_DST}};
+    struct { struct nlmsghdr header; struct rtmsg route; uint8_t rest[4096]; } answer;
+    const char *kind = "not to be told from a local one"; /* out of descriptors, say: a denial */
+    memcpy(ask.bytes, bytes, n);
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    if (fd >= 0 && send(fd, &ask, ask.header.nlmsg_len, 0) >= 0 && recv(fd, &answer, sizeof answer, 0) >= (ssize_t)offsetof(__typeof__(answer), rest)) {
+        if (answer.header.nlmsg_type == NLMSG_ERROR) kind = NULL; /* unreachable: as the dial will say */
+        else if (answer.header.nlmsg_type == RTM_NEWROUTE) switch (answer.route.rtm_type) {
+            case RTN_LOCAL: case RTN_ANYCAST: kind = "an address of the host itself"; break;
+            case RTN_BROADCAST: kind = "a broadcast address"; break;
+            case RTN_MULTICAST: kind = "a multicast address"; break;
+            default: kind = NULL;
+            }
+    }
+    if (fd >= 0) close(fd);
     return kind;
 }
 

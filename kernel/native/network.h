@@ -64,8 +64,13 @@ int cg_socket_inside(struct cg_vm *, int domain, int type);
 void cg_socket_copy_options(const struct cg_socket *from, int to);
 /* The guest's descriptors that mean `old` come to mean `fd` (same flags; watched by the same epolls). 0 or a negative errno. */
 int cg_socket_replace(struct cg_call *, const struct cg_socket *old, int fd);
-/* Move it there (if it is not there) unconnected: afterwards socket->fd is the new one. 0 or a negative errno. */
-int cg_socket_move(struct cg_call *, struct cg_socket *, bool outside);
+/* Move it there (if it is not there) unconnected: afterwards socket->fd is the new one. Outside, only a datagram socket, which gets a port and hears the peer alone.
+ * 0 or a negative errno. */
+int cg_socket_move(struct cg_call *, struct cg_socket *, bool outside, const struct cg_address *peer);
+
+/* ---- socket_readers.c ---- */
+/* Have the other threads of the caller's process that wait for one of these descriptors, or may, begin their calls anew. */
+void cg_socket_restart_readers(struct cg_call *, const int *numbers, size_t count);
 
 /* ---- socket_peers.c ---- */
 /* Let a datagram socket outside (no other kind needs it) hear this peer too. Before anything can be sent to it. 0 or a negative errno. */

@@ -36,7 +36,7 @@
 /* An int option, and what it is where nobody set it. Few: each is a system call in the way of every connection. */
 struct number { int level, name, usual; };
 static const struct number numbers_any[] = {
-    {SOL_SOCKET, SO_PRIORITY, 0}, {SOL_SOCKET, SO_RCVLOWAT, 1}, {IPPROTO_IP, IP_TOS, 0}, {IPPROTO_IP, IP_TTL, 64}, {IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT},
+    {SOL_SOCKET, SO_PRIORITY, 0}, {SOL_SOCKET, SO_RCVLOWAT, 1}, {SOL_SOCKET, SO_ZEROCOPY, 0}, {IPPROTO_IP, IP_TOS, 0}, {IPPROTO_IP, IP_TTL, 64}, {IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT},
 };
 static const struct number numbers_v6[] = {
     {IPPROTO_IPV6, IPV6_V6ONLY, 0}, {IPPROTO_IPV6, IPV6_TCLASS, 0}, {IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64}, {IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT},
@@ -274,6 +274,14 @@ static int set_descriptor(struct cg_call *call, int number, int fd) {
     return ioctl(call->vm->listener, SECCOMP_IOCTL_NOTIF_ADDFD, &add) >= 0 ? 0 : -errno;
 }
 
+/* Not one that was just made to be connected, as getaddrinfo(3) makes them: that is the most frequent kind. */
+static bool may_be_waited_for(const struct cg_call *call, const struct cg_socket *old) {
+    struct cg_address own = {.length = sizeof own.raw};
+    uint8_t bytes[16];
+    uint16_t port = 0;
+    return call->nr != SYS_connect || (getsockname(old->fd, &own.any, &own.length) == 0 && cg_address_bytes(&own, bytes, &port) > 0 && port != 0);
+}
+
 int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd) {
     struct found found;
     struct watched watched[FOUND_MAX];
@@ -286,21 +294,56 @@ int cg_socket_replace(struct cg_call *call, const struct cg_socket *old, int fd)
     for (size_t i = 0; !error && i < found.number_count; i++)
         if (found.numbers[i] != old->number) error = set_descriptor(call, found.numbers[i], fd);
     if (!error && count > 0) watch(watched, count, old->fd, fd);
+    if (!error && old->type == SOCK_DGRAM && may_be_waited_for(call, old)) {
+        add_number(found.numbers, &found.number_count, old->number);
+        cg_socket_restart_readers(call, found.numbers, found.number_count);
+    }
     for (size_t i = 0; i < count; i++)
         if (i == 0 || watched[i].epoll != watched[i - 1].epoll) close(watched[i].epoll);
     return error;
 }
 
-int cg_socket_move(struct cg_call *call, struct cg_socket *socket, bool outside) {
+/* Any port, before a guest has the socket: it could otherwise have the kernel choose one that others share (SO_REUSEADDR), and take what is sent to them. */
+static int take_port(int fd, int domain) {
+    struct cg_address any = {.length = domain == AF_INET ? sizeof any.v4 : sizeof any.v6};
+    any.any.sa_family = (sa_family_t)domain;
+    return bind(fd, &any.any, any.length) == 0 ? 0 : -errno;
+}
+
+static pthread_mutex_t moving = PTHREAD_MUTEX_INITIALIZER;
+
+/* Another thread of the guest's may have had it moved while we waited: what stands in its place is then the one to use, for a third would take the answers from it. */
+static void follow(struct cg_call *call, struct cg_socket *socket, bool outside) {
+    struct cg_socket now;
+    struct stat old, other;
+    if (socket->type != SOCK_DGRAM || cg_socket_take(call, socket->number, &now) != 0) return;
+    const bool moved = fstat(socket->fd, &old) == 0 && fstat(now.fd, &other) == 0 && old.st_ino != other.st_ino;
+    if (!moved || now.domain != socket->domain || now.type != socket->type || now.outside != outside) { close(now.fd); return; }
+    close(socket->fd);
+    *socket = now;
+}
+
+static int move(struct cg_call *call, struct cg_socket *socket, bool outside, const struct cg_address *peer) {
+    follow(call, socket, outside);
     if (socket->outside == outside) return 0;
     int fd = outside ? cg_socket_outside(call->vm, socket) : cg_socket_inside(call->vm, socket->domain, socket->type);
     if (fd < 0) return fd;
     if (!outside) cg_socket_copy_options(socket, fd);
     const int status = fcntl(socket->fd, F_GETFL);
     int error = status >= 0 && fcntl(fd, F_SETFL, status & O_NONBLOCK) == 0 ? 0 : -errno;
+    if (!error && outside) error = cg_socket_hear(fd, socket->type, peer);
+    if (!error && outside) error = take_port(fd, socket->domain);
     if (!error) error = cg_socket_replace(call, socket, fd);
     if (error) { close(fd); return error; }
     close(socket->fd);
     socket->fd = fd, socket->outside = outside;
     return 0;
+}
+
+int cg_socket_move(struct cg_call *call, struct cg_socket *socket, bool outside, const struct cg_address *peer) {
+    if (socket->outside == outside) return 0;
+    pthread_mutex_lock(&moving);
+    const int error = move(call, socket, outside, peer);
+    pthread_mutex_unlock(&moving);
+    return error;
 }

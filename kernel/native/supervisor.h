@@ -9,7 +9,7 @@
  *   env.c       the environment at an exec         members.c  the VM's processes, one by one
  *   watch.c     limits in sum: time and memory of whole runs        signals.c  to first programs, groups and leaders
  *   egress.c    where an internet address leads  lookups.c  who asked the VM's resolver
- *   network.h   with network_address.c, local_address.c, socket_moving.c, socket_peers.c: what the network handlers share
+ *   network.h   with network_address.c, local_address.c, socket_moving.c, socket_peers.c, socket_readers.c: what the network handlers share
  *   fs_target.c path arguments       calls_*.c  the handlers; syscall_table.h (generated) says which number goes where
  *
  * Lock order: names, handing_over, runs_lock. None is held across a call that can block on a guest.

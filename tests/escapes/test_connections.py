@@ -124,6 +124,52 @@ def test_datagram_sockets_that_were_bound_and_watched_before(make: Make, canary:
     alike(make(), DATAGRAMS, canary.port)
 
 
+READERS = """
+import os, select, socket, struct, sys, threading, time
+address = (socket.gethostbyname(HOST), int(sys.argv[1]))
+def poll(one): poll = select.poll(); poll.register(one, select.POLLIN); poll.poll(); return one.recv(50)
+def epoll(one): epoll = select.epoll(); epoll.register(one, select.EPOLLIN); epoll.poll(); return one.recv(50)
+def timeout(one): one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack('ll', 9, 0)); return one.recv(50)
+def choose(one): select.select([one], [], []); return one.recv(50)
+def read(one): return os.read(one.fileno(), 50)
+def by_duplicate(one): return one.dup().recv(50)
+ways = [lambda one: one.recv(50), lambda one: one.recvmsg(50)[0], read, by_duplicate, poll, choose, epoll, timeout]
+def connect(one): one.bind(('', 0)); time.sleep(0.1); one.connect(address); one.send(b'first')
+def asleep(thread):
+    return open(f'/proc/self/task/{thread.native_id}/stat').read().rpartition(')')[2].split()[0] == 'S'
+pipe = os.pipe(); other = []
+idle = threading.Thread(target=lambda: other.append(os.read(pipe[0], 50))); idle.start()
+for number, way in enumerate(ways):
+    for first in (lambda one: one.sendto(b'first', address), connect):
+        one = socket.socket(type=socket.SOCK_DGRAM); got = []
+        reader = threading.Thread(target=lambda: got.append(way(one)), daemon=True); reader.start()
+        while not asleep(reader): pass
+        first(one); reader.join(10); print(number, got)
+print(other); os.write(pipe[1], b'x'); idle.join(); print(other)
+"""
+
+
+def test_threads_that_wait_for_an_answer_before_the_first_datagram_is_sent(make: Make, canary: Canary) -> None:
+    assert alike(make(), READERS, canary.port).count("[b'first']") == 16
+
+
+AT_ONCE = """
+import socket, sys, threading
+address = (socket.gethostbyname(HOST), int(sys.argv[1]))
+for _ in range(20):
+    one = socket.socket(type=socket.SOCK_DGRAM); start = threading.Barrier(3)
+    def send(datagram): start.wait(); one.sendto(datagram, address)
+    threads = [threading.Thread(target=send, args=(datagram,)) for datagram in (b'a', b'b', b'c')]
+    for thread in threads: thread.start()
+    for thread in threads: thread.join()
+    one.settimeout(10); print(sorted(one.recv(9) for _ in threads))
+"""
+
+
+def test_threads_that_send_the_first_datagram_at_once_all_get_their_answers(make: Make, canary: Canary) -> None:
+    alike(make(), AT_ONCE, canary.port)
+
+
 ASYNCIO = """
 import asyncio, socket, sys
 port = int(sys.argv[1])

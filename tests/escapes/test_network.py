@@ -250,8 +250,29 @@ def test_a_denied_port_is_not_bound_by_any_way(vm_factory: Callable[..., VM], pr
     assert results(probe.in_vm(vm_factory(permissions=policy, files=probe.files), lines)) == [3, -13, -13, -13, -13, 0, 0]
 
 
+def test_a_port_denied_at_the_loopback_is_not_served_at_any_address(vm_factory: Callable[..., VM], probe: Probe) -> None:
+    deny = {"mode": "deny", "operations": ["listen"], "patterns": ["localhost:8081"]}
+    lines = [
+        call("socket", INET, STREAM, 0),
+        call("bind", Earlier(0), inet("127.0.0.1", 8081), 16),
+        call("bind", Earlier(0), inet("0.0.0.0", 8081), 16),
+        call("socket", INET6, STREAM, 0),
+        call("bind", Earlier(3), inet6("::", 8081), 28),
+        call("bind", Earlier(0), inet("0.0.0.0", 8082), 16),
+        call("listen", Earlier(0), 5),
+    ]
+    vm = vm_factory(permissions={"network": {"default": "allow", "rules": [deny]}}, files=probe.files)
+    assert results(probe.in_vm(vm, lines)) == [3, -EACCES, -EACCES, 4, -EACCES, 0, 0]
+    for denial in vm.denials:
+        assert denial.rule == 0
+        assert vm.explain("network", "listen", denial.subject).rule == 0
+    named = {"mode": "allow", "operations": ["listen"], "patterns": ["0.0.0.0:8081"]}
+    vm = vm_factory(permissions={"network": {"default": "allow", "rules": [deny, named]}}, files=probe.files)
+    assert results(probe.in_vm(vm, lines))[:3] == [3, -EACCES, 0]
+
+
 def test_dangerous_socket_options_are_refused(vm_factory: Callable[..., VM], probe: Probe) -> None:
-    options = [(1, 25), (1, 26), (1, 36), (1, 50), (0, 19), (6, 19), (6, 30), (6, 31), (41, 75), (0, 64)]
+    options = [(1, 25), (1, 26), (1, 36), (1, 50), (0, 19), (0, 51), (6, 19), (6, 30), (6, 31), (41, 75), (0, 64)]
     lines = [
         call("socket", INET, STREAM, 0),
         *(call("setsockopt", 3, level, option, Raw(bytes(16)), 16) for level, option in options),

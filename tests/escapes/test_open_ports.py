@@ -1,4 +1,4 @@
-"""A datagram to the outside opens a port of the host's: nobody is heard there but whom the program was allowed to send to."""
+"""What goes outside opens a port of the host's: none of a program's choice, none to listen at, and to hear few there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.escapes.canaries import LOOPBACK
+from tests.escapes.canaries import LOOPBACK, Canary
+from tests.vm_fixtures import PROGRAMS
 
 if TYPE_CHECKING:
     from callgate import VM
@@ -77,3 +79,57 @@ def test_a_socket_outside_hears_only_whom_it_may_send_to(vm_factory: Callable[..
         finally:
             for peer in peers:
                 peer.close()
+
+
+WHERE: Final = """
+import ctypes, errno, socket, sys
+
+def where(one):
+    cookie = lambda each: each.getsockopt(socket.SOL_SOCKET, 71, 8)  # SO_NETNS_COOKIE
+    with socket.socket() as inside: return ("inside" if cookie(one) == cookie(inside) else "outside"), one.getsockname()[1] != 0
+def bind(one):
+    try: return one.bind(("127.0.0.1", 0))
+    except OSError as error: return errno.errorcode[error.errno]
+to = (socket.gethostbyname(sys.argv[1]), int(sys.argv[2]))
+one, two, three = socket.socket(type=socket.SOCK_DGRAM), socket.socket(type=socket.SOCK_DGRAM), socket.socket()
+one.connect(to); print(where(one), bind(one), where(one))
+ctypes.CDLL(None).connect(one.fileno(), bytes(16), 16); print(where(one))
+one.sendto(b"x", to); print(where(one), bind(one), where(one), one.recv(1))
+two.sendto(b"y", to); print(where(two), bind(two), where(two), two.recv(1))
+three.connect(to); print(where(three), bind(three), where(three), three.send(b"z"), three.recv(1))
+"""
+
+
+def test_no_port_of_the_host_is_chosen_with_a_guests_options(vm_factory: Callable[..., VM]) -> None:
+    """SO_REUSEADDR would take one that others have, with what is sent to them.
+
+    So a socket outside has its port before a guest has it, and is no longer outside when it loses the port.
+    """
+    with Canary() as canary:
+        rules = [{"mode": "allow", "patterns": ["first.example"]}, {"mode": "allow", "operations": ["listen"], "patterns": ["*"]}]
+        vm = vm_factory(permissions={"network": {"default": "deny", "rules": rules}}, hosts={"first.example": LOOPBACK})
+        done = vm.run(["python3", "-c", WHERE, "first.example", str(canary.port)], timeout=60)
+    outside, unbound = "('outside', True)", "('inside', False)"
+    assert (done.stdout.splitlines(), done.stderr) == (
+        [
+            f"{outside} EINVAL {outside}",
+            unbound,
+            f"{outside} EINVAL {outside} b'x'",
+            f"{outside} EINVAL {outside} b'y'",
+            f"{outside} EINVAL {outside} 1 b'z'",
+        ],
+        "",
+    )
+
+
+def test_a_connection_that_ends_while_it_is_listened_at_is_no_server_of_the_host(
+    vm_factory: Callable[..., VM], compile_c: Callable[..., Path]
+) -> None:
+    with Canary() as canary:
+        program = compile_c(PROGRAMS / "listen_race.c").read_bytes()
+        vm = vm_factory(permissions={"network": "allow"}, hosts={"first.example": LOOPBACK}, files={"/opt/race": program})
+        done = vm.run(["/opt/race", "first.example", str(canary.port), "6"], timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    tries, outside = map(int, done.stdout.split())
+    assert tries > 0
+    assert outside == 0

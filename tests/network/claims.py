@@ -11,7 +11,19 @@ from typing import Any
 
 from callgate import VM
 from callgate.kernel.egress import zone
-from tests.network.world import HERE, METADATA, NAME_SERVER, PRIVATE, PRIVATE_6, PUBLIC, PUBLIC_2, PUBLIC_6, World
+from tests.network.world import (
+    HERE,
+    HERE_6,
+    HERE_TOO,
+    METADATA,
+    NAME_SERVER,
+    PRIVATE,
+    PRIVATE_6,
+    PUBLIC,
+    PUBLIC_2,
+    PUBLIC_6,
+    World,
+)
 
 # Connects to each HOST PORT FAMILY and prints what the server says it is, or the errno, or that the name was not found.
 VISIT = """
@@ -202,6 +214,27 @@ def a_name_that_leads_to_a_local_address_is_refused_even_where_all_is_allowed(wo
         assert visit(vm, ("private.example", 80), (PRIVATE, 80)) == [f"{PRIVATE} 8080", EACCES]
     with VM(rules(("allow", "*", ["private.example", PRIVATE]))) as vm:
         assert visit(vm, ("private.example", 80), (PRIVATE, 80)) == [f"{PRIVATE} 80"] * 2
+
+
+def no_address_of_the_machine_itself_is_reached(world: World) -> None:
+    """Also where the way to it starts at another: a second address of one network, a range that the machine has all of."""
+    import socket
+
+    world.names(second_example=f"A {HERE_TOO}")
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server, VM({"network": "allow"}) as vm:
+        port = server.getsockname()[1]
+        for address in (HERE, HERE_TOO, HERE_6):
+            socket.create_connection((address, port), 10).close()
+            server.accept()[0].close()
+        places = [(place, port, *kind) for place in (HERE, HERE_TOO, HERE_6, "second.example") for kind in ((), ("udp",))]
+        assert visit(vm, *places) == [EACCES] * len(places)
+        assert {denial.rule for denial in vm.denials} == {"local address"}
+        assert all(denial.reason.endswith("an address of the host itself") for denial in vm.denials)
+        server.settimeout(0)
+        try:
+            raise AssertionError(server.accept())
+        except BlockingIOError:
+            pass
 
 
 def an_address_that_a_rule_denies_is_not_reached_through_an_allowed_name(world: World) -> None:

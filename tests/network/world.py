@@ -25,6 +25,8 @@ import dns.rrset
 
 NAME_SERVER: Final = "203.0.113.53"
 HERE, GATEWAY = "203.0.113.1", "203.0.113.2"
+#: The machine's as well: a second address of one network, and one of a range that is all its own.
+HERE_TOO, HERE_6 = "203.0.113.9", "2600:db8:2::77"
 PUBLIC, PUBLIC_2, PUBLIC_6 = "198.51.100.10", "198.51.100.11", "2600:db8::10"
 PRIVATE, METADATA, PRIVATE_6 = "10.9.8.7", "169.254.169.254", "fd12:3456::1"
 ADDRESSES: Final = (NAME_SERVER, PUBLIC, PUBLIC_2, PUBLIC_6, PRIVATE, METADATA, PRIVATE_6)
@@ -165,8 +167,10 @@ def lay_cable(far_end: int) -> None:
     run("ip", "link", "add", "here", "type", "veth", "peer", "name", "there", "netns", str(far_end))
     run("ip", "addr", "add", f"{HERE}/24", "dev", "here")
     run("ip", "-6", "addr", "add", "2600:db8:1::1/64", "dev", "here", "nodad")
+    run("ip", "addr", "add", f"{HERE_TOO}/24", "dev", "here")
     run("ip", "link", "set", "lo", "up")
     run("ip", "link", "set", "here", "up")
+    run("ip", "-6", "route", "add", "local", "2600:db8:2::/64", "dev", "lo")
     run(*there, "ip", "link", "set", "lo", "up")
     run(*there, "ip", "addr", "add", f"{GATEWAY}/24", "dev", "there")
     run(*there, "ip", "-6", "addr", "add", "2600:db8:1::2/64", "dev", "there", "nodad")

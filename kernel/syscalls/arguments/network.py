@@ -43,6 +43,7 @@ DANGEROUS_OPTIONS: dict[int, dict[int, str]] = {
         42: "MCAST_JOIN_GROUP receives what is sent to others",
         46: "MCAST_JOIN_SOURCE_GROUP receives what is sent to others",
         50: "IP_UNICAST_IF chooses the interface, past routing",
+        51: "IP_LOCAL_PORT_RANGE chooses ports that nobody judged, the host's as well",
         64: "IPT_SO_SET_REPLACE loads packet filters",
         65: "IPT_SO_SET_ADD_COUNTERS changes packet filters",
         96: "ARPT_SO_SET_REPLACE loads packet filters",

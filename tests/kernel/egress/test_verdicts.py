@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -90,3 +91,15 @@ def test_only_a_rule_that_names_a_host_speaks_of_what_a_name_is_an_alias_for() -
     assert alias(allow, rule("deny", ["dns"], "*.example.net")) == 1
     assert alias(allow, rule("deny", ["http"], "*.example.net")) is None
     assert alias(rule("deny", ["*"], "*.example.net"), rule("allow", ["dns"], "cdn.*")) is None
+
+
+def test_names_that_many_rules_with_ports_speak_of_are_judged_at_once() -> None:
+    """A guest chooses which of them speak of a name; no choice may keep the thread that serves every VM for long."""
+    letters = "abcdefghijklmnopqrstuvwx"
+    patterns = [f"*{letter}*.example:{place}0??" for place, letter in enumerate(letters, 10)]
+    verdicts = NameVerdicts(compiled({"default": "deny", "rules": [rule("allow", ["http"], pattern) for pattern in patterns]}))
+    begun = time.process_time()
+    for number in range(1, 60):
+        name = "z" + "".join(letter for place, letter in enumerate(letters) if number * 0x9E3779B1 >> place & 1)
+        assert verdicts.judge(f"{name}.example")[:2] == (False, len(name) > 1)
+    assert time.process_time() - begun < 10
