@@ -21,7 +21,8 @@ def ask(act, *arguments):
     try: act(terminal, *arguments)
     except OSError as error: return error.errno
     return 0
-print(ask(fcntl.fcntl, fcntl.F_SETFL, os.O_NONBLOCK), ask(fcntl.fcntl, fcntl.F_SETFL, os.O_ASYNC), ask(fcntl.ioctl, termios.FIOASYNC, b"\\1\\0\\0\\0"), flush=True)
+print(*(ask(fcntl.fcntl, fcntl.F_SETFL, flags) for flags in (os.O_NONBLOCK, os.O_ASYNC)), end=" ")
+print(ask(fcntl.ioctl, termios.FIOASYNC, b"\\1\\0\\0\\0"), flush=True)
 print(struct.unpack("ii", fcntl.fcntl(terminal, 16, bytes(8)))[1] != 0, flush=True)  # F_GETOWN_EX: is there an owner?
 sys.stdin.read()
 """
@@ -32,7 +33,9 @@ EACCES, SIGKILL = 13, 9
 def type_at(vm: VM, *, ends: bool) -> list[str]:
     """What the program says of another run's terminal; then somebody types there, which ends that run or does not."""
     with vm.spawn(["cat"], pty=True) as victim, vm.spawn(["python3", "-c", PROGRAM, "/dev/pts/0"]) as attacker:
-        assert victim.stdin and victim.stdout and attacker.stdout
+        assert victim.stdin is not None
+        assert victim.stdout is not None
+        assert attacker.stdout is not None
         said = [attacker.stdout.readline().strip() for _ in range(2)]
         victim.stdin.write("hello\n")
         if ends:

@@ -31,7 +31,7 @@ SOCKET = {
     "SIOCGSTAMP_OLD": 0x8906,
 }
 
-# O_ASYNC, whose value is in memory here: of a terminal it makes those in the foreground the receivers of a signal of one's choice.
+# O_ASYNC, its value in memory: of a terminal it makes those in the foreground the receivers of a signal of one's choice.
 SIGNALLING = {"FIOASYNC": 0x5452}
 
 # They tell of the interfaces of the socket's namespace, which is the host's where a connection has gone outside.
@@ -57,8 +57,8 @@ FILE_ATTRIBUTES = {
 
 class IoctlCommands:
     """The commands in TERMINAL, FILE and SOCKET pass, and those in INTERFACE are notified when network is judged and pass when it
-    is not; those in SIGNALLING are EACCES when process is judged and pass when it is not; those that inject input into a terminal or drive a console are EPERM, those that change file attributes are EACCES,
-    all others are ENOTTY.
+    is not; those in SIGNALLING are EACCES when process is judged and pass when it is not; those that inject input into a
+    terminal or drive a console are EPERM, those that change file attributes are EACCES, all others are ENOTTY.
 
     The kernel takes the command as an unsigned int, so garbage in the high half neither helps nor harms (ioctl(2)). Setting
     the owner of a socket (FIOSETOWN, SIOCSPGRP) is left out because it sends signals; TIOCSIG likewise. Commands that open
