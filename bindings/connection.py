@@ -190,7 +190,7 @@ class Connection:
             except FrameError as error:
                 self._ended = True
                 trouble = error
-        whole = len(bodies) == 1 and not self._decoder.inside
+        whole = len(bodies) == 1 and not self._decoder.inside and not self._service.gate.is_deputy(sender)
         if whole and len(bodies[0]) < SMALL and self._service.answer_here(self, bodies[0]):
             return
         calls = self._receive(bodies, sender)

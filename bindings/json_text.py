@@ -12,6 +12,12 @@ from typing import Any, NoReturn
 #: How deep arrays and objects of a message may lie in each other; Python's own limit would depend on who calls.
 DEPTH_MAX = 128
 
+#: Arrays and objects, and commas, that a message may hold outside its strings. The decoder runs under the interpreter's lock, and
+#: an empty array costs it a hundred times what a character of a text does: 16 MiB of them would stop the host for seconds.
+CONTAINERS_MAX = 1 << 17
+COMMAS_MAX = 1 << 20
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+
 #: A \u escape of half a character: valid JSON, but text that cannot be written out again.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -23,6 +29,8 @@ class JsonError(ValueError):
 def decode(data: bytes | bytearray | memoryview) -> Any:
     """The value that *data* (UTF-8) spells. `JsonError` for anything else, NaN and the infinities included."""
     body = data if type(data) is bytes else bytes(data)
+    if _holds_too_many(body):
+        raise JsonError(f"more than {CONTAINERS_MAX} arrays and objects, or more than {COMMAS_MAX} values")
     try:
         text = body.decode()
         try:
@@ -89,6 +97,20 @@ def _make_encode() -> Callable[[Any, int], Any]:
 
 
 _ENCODE = _make_encode()
+
+
+def _holds_too_many(body: bytes) -> bool:
+    """Whether decoding *body* would take too long. Cheap for the usual message, and for one that is long because of its texts."""
+    if len(body) <= 2 * CONTAINERS_MAX or not _exceeds(body):
+        return False
+    # Each string takes two quotes. Those behind a backslash are a text's own, or close one whose last character that is.
+    if (body.count(b'"') - body.count(b'\\"')) // 2 > COMMAS_MAX:
+        return True
+    return _exceeds(_STRING.sub(b"", body))
+
+
+def _exceeds(body: bytes) -> bool:
+    return body.count(b"[") + body.count(b"{") > CONTAINERS_MAX or body.count(b",") > COMMAS_MAX
 
 
 def _deeper_than(value: Any, limit: int) -> bool:

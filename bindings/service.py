@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from callgate.bindings.binding import BindingContext
 from callgate.bindings.call import DATA, Call
@@ -60,6 +60,10 @@ class Gate(Protocol):
 
     def refusal(self, scope: str, operation: str, subject: str, sender: int) -> str | None:
         """The message of a refusal, which is then on record; None if the operation is allowed."""
+        ...
+
+    def is_deputy(self, sender: int) -> bool:
+        """Whether it was the supervisor that wrote a message, for a guest that cannot be told from it."""
         ...
 
     def identify(self, sender: int) -> tuple[int, str]:
@@ -154,7 +158,7 @@ class HostService:
         """Answer one message, or give the call that answers it. *reserved* bytes of the allowance are the message's."""
         call: Call | None = None
         try:
-            request = parse(body, sender)
+            request = parse(body, sender) if not self.gate.is_deputy(sender) else _refuse_nameless()
             call = HANDLERS.get(request.kind, unknown)(self, connection, request)
         except RequestError as error:
             connection.send(CallReplies(error.number).failure(Failure(PROTOCOL, str(error))))
@@ -410,6 +414,10 @@ class HostService:
         if self._async is not None:
             self._async.leave()
         self._loop.leave(done)
+
+
+def _refuse_nameless() -> NoReturn:
+    raise RequestError(None, "a message must be written with write, writev or send: sendmsg does not tell who sent it")
 
 
 def _descriptor_share() -> int:

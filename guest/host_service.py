@@ -27,8 +27,10 @@ _VERDICTS_KEPT = 1024
 class PolicyGate:
     """The policy as the host service asks for it; holds nothing that holds the VM."""
 
-    def __init__(self, policy: Policy, denials: RunDenials, callers: Callers) -> None:
+    def __init__(self, policy: Policy, denials: RunDenials, callers: Callers, deputy: int) -> None:
+        """*deputy*: the process of the host that makes some calls in guests' stead, the supervisor."""
         self._policy = policy
+        self._deputy = deputy
         self._denials = denials
         self._callers = callers
         self._allowed: set[tuple[str, str, str]] = set()
@@ -67,6 +69,10 @@ class PolicyGate:
         if len(allowed) < _VERDICTS_KEPT:
             allowed.add(question)
         return None
+
+    def is_deputy(self, sender: int) -> bool:
+        """Whether it was the supervisor that wrote a message, for a guest that cannot be told from it."""
+        return sender == self._deputy
 
     def identify(self, sender: int) -> tuple[int, str]:
         """Process id in the VM and program of a process of the host's; 0 and "" if it is none of the VM's."""

@@ -15,6 +15,12 @@ CHUNK: Final = 65536
 PIPE_MAX: Final = 1 << 20
 
 
+#: What read(2) says of a source that gives nothing (any more): a terminal hung up, a folder, a connection broken or never made.
+_ENDS: Final = frozenset(
+    (errno.EIO, errno.EISDIR, errno.EBADF, errno.EINVAL, errno.ECONNRESET, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTUNREACH)
+)
+
+
 def wait_for(fd: int, events: int, stop: int) -> bool:
     """Waits for `events` on `fd`; False when `stop` came first."""
     poll = select.poll()
@@ -51,7 +57,7 @@ def read_some(fd: int) -> bytes:
             poll.register(fd, select.POLLIN)
             poll.poll()
         except OSError as error:
-            if error.errno not in (errno.EIO, errno.EISDIR, errno.ECONNRESET, errno.EBADF, errno.EINVAL):
+            if error.errno not in _ENDS:
                 raise
             return b""
 

@@ -23,7 +23,7 @@ from callgate.kernel.syscalls.row import NOEXEC, SETID
 from callgate.scopes import CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied
 from callgate.scopes.fs import exactly, mistake, normalised, subtree
-from callgate.scopes.operations import operation_mask
+from callgate.scopes.operations import OPERATIONS, operation_mask
 from callgate.scopes.rules import RULE_DEVICE, RULE_MOUNT, RULE_RUNTIME_IMAGE
 
 #: Operations on devices that no policy takes away (SPEC 3.1); the others would change the VM's set-up.
@@ -206,8 +206,8 @@ def _check_disk(files: Mapping[str, bytes], disk_bytes: int) -> None:
 def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) -> frozenset[str]:
     """The operations whose verdict is not "allow" for every subject: these the supervisor is asked about.
 
-    Also `setid` where a guest could leave a set-user-ID program of the operator's in a directory of the host, and what reads a
-    path where the process scope may refuse `inspect`: another process is inspected through /proc.
+    Also `setid` where a guest could leave a set-user-ID program of the operator's in a directory of the host, and every call on
+    a path where the process scope may refuse `inspect`: another process is inspected through /proc.
     """
     triggers = {f"fs.{name}" for name in _restricted(compiled["fs"])}
     if _may_refuse_inspect(compiled["process"]):
@@ -221,7 +221,8 @@ def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) 
     return frozenset(triggers)
 
 
-_INSPECTING = ("fs.read", "fs.readdir", "fs.stat", "fs.readlink")
+# By /proc/<pid>/fd a guest would write into another's pipes, memory files and removed files, and by /proc/<pid>/cwd beside it.
+_INSPECTING = tuple(f"fs.{name}" for name in OPERATIONS["fs"] if name != "mount_sensitive")
 
 
 def _may_refuse_inspect(process: CompiledScope) -> bool:

@@ -13,6 +13,8 @@ _KERNEL_REASONS = {
     "mount": "the path lies in a read-only mount",
     "device": "the path is a device that is always usable",
     "host service": "the path leads to the host's services in the VM, which judge what is asked of them",
+    "unsupported": "one program would act with the rights of another, which only a rule that names ptrace allows",
+    "local address": "the address is local to the host or its networks, and no rule names it",
 }
 
 

@@ -64,11 +64,14 @@ class Policy:
         allowed, rule = compiled.judge(operation_number(request.scope, request.operation), request.subject)
         return Verdict.on(request, allowed=allowed, rule=rule_name(rule))
 
-    def explain(self, scope: str, operation: str, subject: str) -> str:
-        """One sentence with the verdict, the rule that decided, and why. ValueError as `decide`."""
+    def explain(self, scope: str, operation: str, subject: str, *, verdict: Verdict | None = None) -> str:
+        """One sentence with the verdict, the rule that decided, and why. ValueError as `decide`.
+
+        *verdict*: the one to explain, where the kernel has a further say; by default that of `decide`.
+        """
         request = Request.canonical(scope, operation, subject)
         written = self._written[SCOPES.index(scope)]
-        return explanation(request, self.authorize(request), written, given=scope in self._given)
+        return explanation(request, verdict or self.authorize(request), written, given=scope in self._given)
 
     def compiled(self) -> Mapping[str, CompiledScope]:
         """Every scope in evaluable form, in the order of SCOPES: the content of the policy blob of kernel/native/protocol.h."""

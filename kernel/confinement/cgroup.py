@@ -20,6 +20,7 @@ from callgate.scopes.errors import InternalError
 _PROC = Path("/proc")
 _NAME = re.compile(r"callgate-[0-9a-f]{16}")  # guests can read it in their /proc/self/cgroup, so it tells nothing
 _BEING_MADE_SECONDS = 600.0  # a younger one may be empty because its VM is just being started
+SOCKET_SHARE = 4  # of the memory, besides it, what sockets may keep where version 1 counts that by itself
 _REMOVE_SECONDS = 2.0  # how long a cgroup may stay busy after its last process ended
 
 
@@ -187,9 +188,13 @@ def _bound(path: Path, version: int, memory_bytes: int) -> bool:
     if version == 2:
         swap = path / "memory.swap.max"
         return _write(path / "memory.max", str(memory_bytes)) == 0 and (not swap.exists() or _write(swap, "0") == 0)
+    # What TCP and UDP keep for guests is in no other number of version 1, and not even counted before it is bounded.
+    sockets = path / "memory.kmem.tcp.limit_in_bytes"
     both = path / "memory.memsw.limit_in_bytes"
-    return _write(path / "memory.limit_in_bytes", str(memory_bytes)) == 0 and (
-        not both.exists() or _write(both, str(memory_bytes)) == 0
+    return (
+        _write(sockets, str(memory_bytes // SOCKET_SHARE)) == 0
+        and _write(path / "memory.limit_in_bytes", str(memory_bytes)) == 0
+        and (not both.exists() or _write(both, str(memory_bytes)) == 0)
     )
 
 

@@ -2,7 +2,7 @@
  *
  * At the exec event the kernel has copied the strings to the new program's stack, where nobody but us can reach them yet. From the stack pointer upwards
  * (create_elf_tables, fs/binfmt_elf.c): the number of arguments, pointers to them, NULL, pointers to the environment, NULL, the auxiliary vector; further up the
- * strings, environment after arguments, each packed in the order of its pointers. /proc/<pid>/environ shows exactly the environment's strings.
+ * strings, environment after arguments, each packed in the order of its pointers. /proc/<pid>/stat says where the environment's begin and end.
  */
 #define _GNU_SOURCE
 #include "env.h"
@@ -10,6 +10,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +25,7 @@ enum { READ, WRITE }; /* operations of the scope */
 #define ENTRIES_MAX (1u << 20)  /* more than the kernel takes */
 #define BLOCK_MAX (16u << 20)   /* the kernel takes 6 MiB of arguments and environment */
 #define ENTRY_SEEN 4096         /* of an entry that is only looked at beforehand */
+#define ENV_START 50            /* its field of /proc/<pid>/stat; the next is env_end */
 #define AUXILIARY_MAX 64        /* entries; the kernel makes about twenty */
 #define ROOM (64u << 10)        /* below a new stack, of the 128 KiB that the kernel has mapped there (setup_arg_pages) */
 #define RUN_WAITS 100       /* for a parent that ends just now, or a leader that has not said hello */
@@ -172,24 +174,27 @@ static bool put(pid_t pid, uint64_t address, const void *from, size_t length) {
     return length == 0 || process_vm_writev(pid, &mine, 1, &theirs, 1, 0) == (ssize_t)length;
 }
 
+/* Where the kernel has put the environment's strings: two of the fields of /proc/<pid>/stat (proc_pid_stat(5)). That is readable
+ * where environ is not: of a program that its caller may execute and not read, whose /proc entries belong to root. */
+static bool find_strings(struct cg_vm *vm, pid_t pid, uint64_t *from, uint64_t *to) {
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "%d/stat", pid);
+    int fd = openat(vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *at = strrchr(text, ')'); /* the name before it may hold anything */
+    for (int field = 2; at && field < ENV_START; field++) at = strchr(at + 1, ' ');
+    return at && sscanf(at, " %" SCNu64 " %" SCNu64, from, to) == 2 && *from != 0 && *from <= *to && *to - *from <= BLOCK_MAX;
+}
+
 /* The environment's strings, all of them; NULL if they cannot be read. */
 static char *read_strings(struct cg_vm *vm, pid_t pid, size_t *length) {
-    char path[32], *text = NULL;
-    size_t size = 0;
-    ssize_t n = 1;
-    snprintf(path, sizeof path, "%d/environ", pid);
-    int fd = openat(vm->root.host_proc, path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return NULL;
-    for (*length = 0; n > 0 && *length < BLOCK_MAX; *length += n > 0 ? (size_t)n : 0) {
-        if (*length == size) {
-            char *bigger = realloc(text, size = size ? size * 2 : 8192);
-            if (!bigger) { n = -1; break; }
-            text = bigger;
-        }
-        n = read(fd, text + *length, size - *length);
-    }
-    close(fd);
-    if (n == 0 && (*length == 0 || text[*length - 1] == '\0')) return text;
+    uint64_t from, to;
+    if (!find_strings(vm, pid, &from, &to)) return NULL;
+    *length = (size_t)(to - from);
+    char *text = malloc(*length + 1);
+    if (text && get(pid, from, text, *length) && (*length == 0 || text[*length - 1] == '\0')) return text;
     free(text);
     return NULL;
 }

@@ -72,7 +72,7 @@ def _rules() -> Iterator[str]:
 def _values(rule: type[ArgumentRule]) -> Iterator[str]:
     """The lists of values that the docstring of a rule refers to by name."""
     if rule is devices.IoctlCommands:
-        for title in ("TERMINAL", "FILE", "SOCKET", "TERMINAL_ATTACKS", "CONSOLE_GROUPS", "FILE_ATTRIBUTES"):
+        for title in ("TERMINAL", "FILE", "SOCKET", "SIGNALLING", "TERMINAL_ATTACKS", "CONSOLE_GROUPS", "FILE_ATTRIBUTES"):
             yield f"{title}: {_code(getattr(devices, title))}\n"
     elif rule is processes.ProcessOptions:
         yield f"PRCTL_ALLOWED: {_code(processes.PRCTL_ALLOWED)}\n"

@@ -126,7 +126,7 @@ class VM(Programs):
             failed.callback(self._supervisor.close)
             failed.pop_all()
         denials = RunDenials(self._log)
-        self._gate = PolicyGate(self._plan.policy, denials, Callers(self._supervisor.init_pid))
+        self._gate = PolicyGate(self._plan.policy, denials, Callers(self._supervisor.init_pid), self._supervisor.pid)
         listener = self._supervisor.listeners[self._plan.listeners.index(host_service.LISTENER)]
         self._service = HostServiceHandle(listener, self._bindings, self._gate, self)
         self._guest = NativeGuest(

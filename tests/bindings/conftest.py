@@ -29,6 +29,9 @@ class OpenGate:
     def allows(self, name: str) -> bool:
         return name not in self.refused
 
+    def is_deputy(self, sender: int) -> bool:
+        return sender < 0
+
     def has_allowed(self, name: str) -> bool:
         return self.allows(name)
 

@@ -80,6 +80,33 @@ other.kill()
     assert len(seen) == 1
 
 
+def test_nobody_calls_without_a_name(vm_factory: Factory) -> None:
+    """What the supervisor sends on behalf would be its own: a call as if from the host, and a refusal in no run."""
+    reached: list[int] = []
+    nameless = """
+import json, os, socket
+body = json.dumps({"id": 1, "kind": "call", "name": "whoami"}).encode()
+message = len(body).to_bytes(4, "big") + body
+s = socket.socket(socket.AF_UNIX)
+s.connect("/run/callgate/host.sock")
+for cut in (0, 10):
+    s.sendall(message[:cut])
+    s.sendmsg([message[cut:]])
+    print(json.loads(s.recv(1000)[4:])["error"]["code"])
+s.sendall(message)
+print(json.loads(s.recv(1000)[4:])["result"] == os.getpid())
+"""
+
+    def whoami(context: BindingContext) -> int:
+        reached.append(context.pid)
+        return context.pid
+
+    vm = vm_factory(bindings={"whoami": whoami})
+    assert vm.run(["python3", "-c", nameless]).stdout == "protocol\nprotocol\nTrue\n"
+    assert 0 not in reached
+    assert len(reached) == 1
+
+
 # -- the end of callers and of VMs -----------------------------------------------------------------
 
 

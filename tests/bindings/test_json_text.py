@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callgate.bindings.json_text import DEPTH_MAX, JsonError, decode, encode
+from callgate.bindings.json_text import COMMAS_MAX, CONTAINERS_MAX, DEPTH_MAX, JsonError, decode, encode
 
 text = st.text(st.characters(exclude_categories=["Cs"]))
 values = st.recursive(
@@ -72,6 +73,22 @@ def test_as_deep_as_allowed_is_read_and_pairs_of_halves_are_characters() -> None
     decode(nested(DEPTH_MAX))
     assert decode(rb'"\ud83d\ude00"') == "\N{GRINNING FACE}"
     assert decode(b"[" + b"[]," * 10_000 + b"[]]") == [[]] * 10_001
+
+
+def test_what_would_take_long_to_decode_is_refused_before_it_is() -> None:
+    """The interpreter's lock is held meanwhile: 16 MiB of empty arrays stopped every thread of the host for seconds."""
+    for item in (b"[],", b"{},", b'{"":[]},', b"[[]],", b"1,", b'"",', b'"\\\\",', b'"\\"",'):
+        began = time.process_time()
+        with pytest.raises(JsonError, match=f"more than {CONTAINERS_MAX} arrays and objects, or more than {COMMAS_MAX} values"):
+            decode(b"[" + item * ((15 << 20) // len(item)) + b"0]")
+        assert time.process_time() - began < 1.0
+
+
+def test_what_stands_in_strings_does_not_count() -> None:
+    text = 'a,b[c]{d}"\\\n' * (COMMAS_MAX + 1)
+    assert decode(json.dumps([text, 1]).encode()) == [text, 1]
+    assert decode(b"[" + b"[]," * (CONTAINERS_MAX - 2) + b"[]]") == [[]] * (CONTAINERS_MAX - 1)
+    assert decode(b"[" + b"1," * COMMAS_MAX + b"1]") == [1] * (COMMAS_MAX + 1)
 
 
 @dataclass

@@ -73,6 +73,7 @@ def test_check_warns_of_a_rule_that_does_nothing_and_succeeds() -> None:
         ("/nonexistent/policy.json", "No such file or directory"),
         ("/", "Is a directory"),
         ('{"a":' * 20_000, "nested too deeply"),
+        ('{"fs": %s}' % ("9" * 5000), "too many digits"),
         ("{}" + "x", "Extra data"),
     ],
 )
@@ -118,6 +119,28 @@ def test_explain_knows_the_runtime_image_as_a_vm_does() -> None:
     done = callgate("explain", '{"fs": "deny"}', "fs", "read", "/usr/lib/os-release")
     assert done.stdout.splitlines()[:2] == ["allowed", "rule: runtime image"]
     assert callgate("explain", '{"fs": "deny"}', "fs", "write", "/usr/lib/os-release").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments", "rule"),
+    [
+        ({"network": "allow"}, ("network", "http", "169.254.169.254:80"), "local address"),
+        ({}, ("process", "*", "ptrace:42"), "unsupported"),
+        ({"process": {"default": "allow"}}, ("process", "*", "ptrace"), "unsupported"),
+    ],
+)
+def test_explain_knows_what_no_bare_allow_opens(policy: dict[str, object], arguments: tuple[str, str, str], rule: str) -> None:
+    done = callgate("explain", json.dumps(policy), *arguments)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[:2] == ["denied", f"rule: {rule}"]
+
+
+@pytest.mark.parametrize("arguments", [("check", "{}"), ("explain", "{}", "fs", "read", "/"), ("schema",), ("--version",)])
+def test_output_that_cannot_be_written_is_one_line(arguments: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "callgate", *arguments]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (2, "callgate: standard output: No space left on device\n")
 
 
 @pytest.mark.parametrize("arguments", [("fsx", "read", "/"), ("fs", "raed", "/")])

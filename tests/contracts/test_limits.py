@@ -169,6 +169,32 @@ def test_memory_is_bounded_in_sum(vm_factory: Factory, by: tuple[str, ...], grab
     assert still_works(vm)
 
 
+def test_what_sockets_keep_counts(vm_factory: Factory) -> None:
+    """Bytes that were sent and nobody reads are kernel memory, which version 1 of cgroups counts in a number of their own."""
+    there = Cgroup.make(memory_bytes=64 * MIB, cpu=False)
+    if there is None or not there.bounds_memory:
+        pytest.skip("this process may not make cgroups with a memory controller here")
+    there.remove()
+    program = python(
+        "import socket",
+        "listener, kept, queued = socket.create_server(('127.0.0.1', 0)), [], 0",
+        "for _ in range(200):",
+        "    sender = socket.create_connection(listener.getsockname())",
+        "    kept += [sender, listener.accept()[0]]",
+        "    sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)",
+        "    sender.setblocking(False)",
+        "    try:",
+        "        while True: queued += sender.send(bytes(65536))",
+        "    except BlockingIOError: pass",
+        "print(queued >> 20)",
+    )
+    permissions = {"network": {"default": "deny", "rules": [{"mode": "allow", "patterns": ["127.0.0.1"]}]}}
+    free = vm_factory(permissions=permissions).run(program, timeout=60)
+    assert int(free.stdout) > 192  # the control
+    bound = vm_factory(permissions=permissions, limits=Limits(memory=64 * MIB)).run(program, timeout=60)
+    assert bound.exceeded == ("memory",) or int(bound.stdout) < 64
+
+
 def test_memory_below_the_limit_is_given(vm_factory: Factory, by: tuple[str, ...]) -> None:
     vm = vm_factory(limits=Limits(memory=256 * MIB), best_effort=by)
     # What several processes share counts once, as often as they may map it.

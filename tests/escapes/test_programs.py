@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.vm_fixtures import ORDINARY_USER, Earlier, Probe, Raw, Words, call, deny, results
+from tests.vm_fixtures import ORDINARY_USER, Earlier, Probe, Raw, Words, call, deny, judged_but_allowed, results
 
 if TYPE_CHECKING:
     from callgate import VM
@@ -364,3 +364,24 @@ def test_two_hundred_programs_are_spawned_from_eight_threads(vm_factory: Callabl
     policies = (spawning(("deny", "id")), {"env": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["SECRET"]}]}})
     for permissions in (*policies, policies[0] | policies[1]):
         assert vm_factory(permissions=permissions).run(["python3", "-c", program], timeout=120).stdout == "200\n"
+
+
+@pytest.mark.parametrize(
+    "permissions",
+    [
+        None,
+        judged_but_allowed(),
+        spawning(("deny", "nothing")),
+        {"env": {"default": "allow", "rules": [{"mode": "deny", "patterns": ["SECRET"]}]}},
+    ],
+    ids=["default", "fs", "childProcess", "env"],
+)
+def test_a_program_that_may_be_executed_and_not_read_runs(
+    vm_factory: Callable[..., VM], permissions: dict[str, object] | None
+) -> None:
+    """The kernel then hides its process from all but root (proc(5), dumpable), and its calls are to be judged all the same."""
+    vm = vm_factory(permissions=permissions)
+    result = vm.run("cp /bin/sh own && chmod 0111 own && ./own -c 'echo $0 && test -e /etc/passwd && exec env' name")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[0] == "name"
+    assert "HOME=/home/agentos" in result.stdout.splitlines()

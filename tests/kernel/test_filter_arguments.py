@@ -89,7 +89,11 @@ def with_mode(position: int, *operations: str) -> Oracle:
 
 def of_fcntl(notified: frozenset[str], _fd: int, command: int, argument: int) -> int:
     command = low(command)
-    if "process" in notified and (command == 15 or (command == fcntl.F_SETOWN and low(argument))):
+    if "process" in notified and (
+        command == 15
+        or (command == fcntl.F_SETOWN and low(argument))
+        or (command == fcntl.F_SETFL and low(argument) & os.O_ASYNC)
+    ):
         return refused(errno.EACCES)
     if command in (fcntl.F_SETLEASE, 1040):
         return refused(errno.EINVAL)
@@ -219,6 +223,8 @@ def of_ioctl(notified: frozenset[str], _fd: int, command: int) -> int:
         return refused(errno.EACCES)
     if command in devices.INTERFACE.values():
         return RET_USER_NOTIF if "network" in notified else RET_ALLOW
+    if command in devices.SIGNALLING.values():
+        return refused(errno.EACCES) if "process" in notified else RET_ALLOW
     passes = {*devices.TERMINAL.values(), *devices.FILE.values(), *devices.SOCKET.values()}
     return RET_ALLOW if command in passes else refused(errno.ENOTTY)
 
@@ -259,7 +265,7 @@ COMMANDS = with_garbage(
     [*range(0x5400, 0x5480), *range(0x8900, 0x8980), *range(0x4B00, 0x4C02), *range(0x55FF, 0x5702), 0, 1, 2, 3]
     + [
         value + around
-        for table in (devices.TERMINAL, devices.FILE, devices.FILE_ATTRIBUTES)
+        for table in (devices.TERMINAL, devices.FILE, devices.SIGNALLING, devices.FILE_ATTRIBUTES)
         for value in table.values()
         for around in (-1, 0, 1)
     ]
@@ -368,7 +374,7 @@ def test_garbage_above_an_ioctl_command_does_not_hide_it(command: int, above: in
 def test_the_terminal_calls_of_ordinary_programs_pass() -> None:
     names = """
         TCGETS TCSETS TCSETSW TCSETSF TIOCGWINSZ TIOCSWINSZ TIOCSCTTY TIOCNOTTY TIOCGPGRP TIOCSPGRP FIONREAD FIONBIO
-        FIOCLEX FIONCLEX FIOASYNC TCFLSH TCXONC TCSBRK TIOCOUTQ TIOCGSID TIOCEXCL TIOCPKT
+        FIOCLEX FIONCLEX TCFLSH TCXONC TCSBRK TIOCOUTQ TIOCGSID TIOCEXCL TIOCPKT
     """
     program = filter_program(frozenset(TRIGGERS))
     for name in names.split():

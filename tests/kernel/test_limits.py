@@ -166,7 +166,8 @@ class Tree:
             if "memory" in (path.parent / "cgroup.subtree_control").read_text() if path != self.top else True:
                 names += ["memory.max", "memory.swap.max", "memory.events"]
         else:
-            names += ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"]
+            limits = ("memory.kmem.tcp.limit_in_bytes", "memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
+            names += [*limits, "memory.oom_control"]
         for name in names:
             (path / name).touch()
 
@@ -220,6 +221,7 @@ def test_version_1_is_taken_as_root_where_there_is_no_other(tmp_path: Path, monk
     (path,) = tree.made()
     assert path.parent == tree.own
     assert (path / "memory.limit_in_bytes").read_text() == (path / "memory.memsw.limit_in_bytes").read_text() == str(1 << 26)
+    assert (path / "memory.kmem.tcp.limit_in_bytes").read_text() == str((1 << 26) // cgroups.SOCKET_SHARE)
     (path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
     assert (made.memory_version, made.oom_kills()) == (1, 1)
 

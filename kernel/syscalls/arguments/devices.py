@@ -18,7 +18,7 @@ TERMINAL = {
 }  # fmt: skip
 
 FILE = {
-    "FIGETBSZ": 2, "FIONREAD": 0x541B, "FIONBIO": 0x5421, "FIONCLEX": 0x5450, "FIOCLEX": 0x5451, "FIOASYNC": 0x5452,
+    "FIGETBSZ": 2, "FIONREAD": 0x541B, "FIONBIO": 0x5421, "FIONCLEX": 0x5450, "FIOCLEX": 0x5451,
     "FIOQSIZE": 0x5460, "FICLONE": 0x4004_9409, "FICLONERANGE": 0x4020_940D, "FIDEDUPERANGE": 0xC018_9436,
     "FS_IOC_GETFLAGS": 0x8008_6601, "FS_IOC32_GETFLAGS": 0x8004_6601, "FS_IOC_GETVERSION": 0x8008_7601,
     "FS_IOC_FSGETXATTR": 0x801C_581F, "FS_IOC_FIEMAP": 0xC020_660B, "RNDGETENTCNT": 0x8004_5200,
@@ -30,6 +30,9 @@ SOCKET = {
     "SIOCATMARK": 0x8905,
     "SIOCGSTAMP_OLD": 0x8906,
 }
+
+# O_ASYNC, its value in memory: of a terminal it makes those in the foreground the receivers of a signal of one's choice.
+SIGNALLING = {"FIOASYNC": 0x5452}
 
 # They tell of the interfaces of the socket's namespace, which is the host's where a connection has gone outside.
 INTERFACE = {
@@ -54,8 +57,8 @@ FILE_ATTRIBUTES = {
 
 class IoctlCommands:
     """The commands in TERMINAL, FILE and SOCKET pass, and those in INTERFACE are notified when network is judged and pass when it
-    is not; those that inject input into a terminal or drive a console are EPERM, those that change file attributes are EACCES,
-    all others are ENOTTY.
+    is not; those in SIGNALLING are EACCES when process is judged and pass when it is not; those that inject input into a
+    terminal or drive a console are EPERM, those that change file attributes are EACCES, all others are ENOTTY.
 
     The kernel takes the command as an unsigned int, so garbage in the high half neither helps nor harms (ioctl(2)). Setting
     the owner of a socket (FIOSETOWN, SIOCSPGRP) is left out because it sends signals; TIOCSIG likewise. Commands that open
@@ -69,6 +72,7 @@ class IoctlCommands:
         console = switch(self.command, dict.fromkeys(CONSOLE_GROUPS.values(), Errno(EPERM)), Errno(ENOTTY), 0xFFFF_FF00)
         cases: dict[int, Decision] = dict.fromkeys((*TERMINAL.values(), *FILE.values(), *SOCKET.values()), ALLOW)
         cases |= dict.fromkeys(INTERFACE.values(), NOTIFY if "network" in notified else ALLOW)
+        cases |= dict.fromkeys(SIGNALLING.values(), Errno(EACCES) if "process" in notified else ALLOW)
         cases |= dict.fromkeys(TERMINAL_ATTACKS.values(), Errno(EPERM))
         cases |= dict.fromkeys(FILE_ATTRIBUTES.values(), Errno(EACCES))
         return switch(self.command, cases, console)

@@ -13,7 +13,8 @@ O_PATH, O_TMPFILE_BIT = 0o10000000, 0o20000000  # O_TMPFILE itself also holds O_
 S_ISUID, S_ISGID = 0o4000, 0o2000
 
 F_OFD_SETLK, F_OFD_SETLKW = 37, 38
-F_SETOWN, F_SETOWN_EX, F_SETLEASE, F_SETDELEG = 8, 15, 1024, 1040
+F_SETFL, F_SETOWN, F_SETOWN_EX, F_SETLEASE, F_SETDELEG = 4, 8, 15, 1024, 1040
+O_ASYNC = 0o20000
 
 
 class FileMode:
@@ -72,10 +73,11 @@ class OpenFlags:
 
 class DescriptorControl:
     """Leases (F_SETLEASE, F_SETDELEG) are EINVAL; when process is judged, naming another receiver for SIGIO (F_SETOWN,
-    F_SETOWN_EX) is EACCES; when any fs operation is judged, locks of an open file (F_OFD_SETLK, F_OFD_SETLKW) are notified, like
-    flock. Everything else passes.
+    F_SETOWN_EX) and asking for it (F_SETFL with O_ASYNC) are EACCES; when any fs operation is judged, locks of an open file
+    (F_OFD_SETLK, F_OFD_SETLKW) are notified, like flock. Everything else passes.
 
-    SIGIO kills a process that does not expect it, and F_SETSIG can make it any signal: it is a way to send signals. A lease
+    SIGIO kills a process that does not expect it, and F_SETSIG can make it any signal: it is a way to send signals. Of a terminal
+    O_ASYNC alone names the receivers, those in its foreground, whoever's session that is (__tty_fasync in the kernel). A lease
     makes whoever opens the file wait for the holder: the supervisor, or on a writable mount any process of the host.
     """
 
@@ -90,4 +92,5 @@ class DescriptorControl:
         if "process" in notified:
             cases[F_SETOWN] = switch(self.argument, {0: ALLOW}, Errno(EACCES))  # 0 takes the owner away
             cases[F_SETOWN_EX] = Errno(EACCES)  # its argument is in memory
+            cases[F_SETFL] = bits(self.argument, O_ASYNC, Errno(EACCES), ALLOW)
         return switch(self.command, cases, ALLOW)

@@ -32,9 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code. `argv` leaves out the program's name."""
     _open_closed_streams()
     arguments = _parser().parse_args(argv)
-    command: Callable[[argparse.Namespace], int] = arguments.command_function
     try:
-        return command(arguments)
+        return _carry_out(arguments)
     except UsageError as error:
         complain(str(error))
         return USAGE
@@ -49,11 +48,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"internal error, please report it: {error}")
         return CANNOT_START
     except BrokenPipeError:
-        # Whoever read our output has left. Nothing more may be written to it, not even by the interpreter's own shutdown.
-        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
+        _write_no_more()  # whoever read our output has left
         return SIGNALLED + signal.SIGPIPE
+    except OSError as error:  # a full disk
+        complain(f"standard output: {error.strerror}")
+        _write_no_more()
+        return USAGE
     except KeyboardInterrupt:
         return SIGNALLED + signal.SIGINT
+
+
+def _carry_out(arguments: argparse.Namespace) -> int:
+    command: Callable[[argparse.Namespace], int] = arguments.command_function
+    code = command(arguments)
+    if sys.stdout is not None:
+        sys.stdout.flush()  # here, where it can still be told that nobody takes it
+    return code
+
+
+def _write_no_more() -> None:
+    """Nothing more goes to standard output, not even by the interpreter's own shutdown."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
 
 
 def _open_closed_streams() -> None:

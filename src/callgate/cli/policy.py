@@ -46,6 +46,8 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         raise UsageError(f"policy {name}: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
         raise UsageError(f"policy {name}: nested too deeply") from None
+    except ValueError:  # more digits than int() takes
+        raise UsageError(f"policy {name}: a number with too many digits") from None
     except _DuplicateKey as error:
         raise UsageError(f'policy {name}: the key "{error}" is given twice; which one is meant?') from None
     if not isinstance(value, dict):
@@ -89,14 +91,15 @@ def check(argument: str) -> int:
 
 def explain(argument: str, scope: str, operation: str, subject: str) -> int:
     """Prints the verdict that a VM under this policy would give, what decided it and why; 0 allowed, 1 denied."""
+    from callgate.kernel.egress.guard import with_guard
     from callgate.kernel.plan import compile_plan
 
     permissions = load_permissions(argument)
     with policy_warnings_as_lines():
         policy = compile_plan(Policy.parse(permissions)).policy  # with the runtime image and the devices
     try:
-        verdict = policy.decide(scope, operation, subject)
-        reason = policy.explain(scope, operation, subject)
+        verdict = with_guard(policy, scope, operation, subject)
+        reason = policy.explain(scope, operation, subject, verdict=verdict)
     except ValueError as error:
         complain(str(error))
         return USAGE

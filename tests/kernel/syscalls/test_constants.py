@@ -60,7 +60,9 @@ def assert_as_in_headers(stated: dict[str, int], compile_c: Callable[..., Path])
 
 
 def test_ioctl_commands(compile_c: Callable[..., Path]) -> None:
-    stated = devices.TERMINAL | devices.FILE | devices.SOCKET | devices.TERMINAL_ATTACKS | devices.FILE_ATTRIBUTES
+    stated = (
+        devices.TERMINAL | devices.FILE | devices.SOCKET | devices.SIGNALLING | devices.TERMINAL_ATTACKS | devices.FILE_ATTRIBUTES
+    )
     # Only a kernel with both word sizes has the *32 commands, and these two have no name of their own in every header.
     unnamed = {"FS_IOC_SETVERSION", "FS_IOC_GETVERSION", "SIOCGSTAMP_OLD"}
     assert_as_in_headers({name: value for name, value in stated.items() if name not in unnamed}, compile_c)
@@ -83,10 +85,21 @@ def test_socket_options(compile_c: Callable[..., Path]) -> None:
 
 
 def test_open_and_fcntl_constants(compile_c: Callable[..., Path]) -> None:
-    names = ("O_WRONLY", "O_RDWR", "O_ACCMODE", "O_CREAT", "O_TRUNC", "O_DIRECTORY", "O_PATH", "F_OFD_SETLK", "F_OFD_SETLKW")
+    names = (
+        "O_WRONLY",
+        "O_RDWR",
+        "O_ACCMODE",
+        "O_CREAT",
+        "O_TRUNC",
+        "O_DIRECTORY",
+        "O_PATH",
+        "O_ASYNC",
+        "F_OFD_SETLK",
+        "F_OFD_SETLKW",
+    )
     stated = {
         name: getattr(files, name)
-        for name in (*names, "F_SETOWN", "F_SETOWN_EX", "F_SETLEASE", "F_SETDELEG", "S_ISUID", "S_ISGID")
+        for name in (*names, "F_SETFL", "F_SETOWN", "F_SETOWN_EX", "F_SETLEASE", "F_SETDELEG", "S_ISUID", "S_ISGID")
     }
     assert_as_in_headers(stated | {"O_TMPFILE": files.O_TMPFILE_BIT | files.O_DIRECTORY}, compile_c)
 
