@@ -24,7 +24,7 @@ from callgate.scopes import CompiledRule, CompiledScope, Policy
 from callgate.scopes.errors import denied
 from callgate.scopes.fs import exactly, mistake, normalised, subtree
 from callgate.scopes.operations import OPERATIONS, operation_mask
-from callgate.scopes.rules import RULE_DEVICE, RULE_MOUNT, RULE_RUNTIME_IMAGE
+from callgate.scopes.rules import RULE_DEVICE, RULE_MOUNT, RULE_RUNTIME_IMAGE, RULE_UNSUPPORTED
 
 #: Operations on devices that no policy takes away (SPEC 3.1); the others would change the VM's set-up.
 _DEVICE_OPERATIONS = ("read", "write", "stat", "readdir", "readlink", "truncate")
@@ -207,10 +207,10 @@ def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) 
     """The operations whose verdict is not "allow" for every subject: these the supervisor is asked about.
 
     Also `setid` where a guest could leave a set-user-ID program of the operator's in a directory of the host, and every call on
-    a path where the process scope may refuse `inspect`: another process is inspected through /proc.
+    a path where the policy may refuse `inspect` or `ptrace`: through /proc another process is inspected, and its memory had.
     """
     triggers = {f"fs.{name}" for name in _restricted(compiled["fs"])}
-    if _may_refuse_inspect(compiled["process"]):
+    if any(_may_refuse(compiled["process"], action) for action in ("inspect", "ptrace")):
         triggers.update(_INSPECTING)
     if triggers:
         triggers.add("fs.*")
@@ -225,14 +225,17 @@ def _notified(compiled: Mapping[str, CompiledScope], *, host_is_writable: bool) 
 _INSPECTING = tuple(f"fs.{name}" for name in OPERATIONS["fs"] if name != "mount_sensitive")
 
 
-def _may_refuse_inspect(process: CompiledScope) -> bool:
-    """False only if no subject that starts with "inspect" can be refused."""
+def _may_refuse(process: CompiledScope, action: str) -> bool:
+    """False only if the policy's own words can refuse no subject that starts with *action*.
+
+    That tracing wants a rule that names it is not the policy's word: who says nothing about processes does not pay for it.
+    """
     if not process.default_allow:
         return True
     for rule in process.rules:
-        for glob in rule.globs if not rule.allow else ():
+        for glob in rule.globs if not rule.allow and rule.rule != RULE_UNSUPPORTED else ():
             literal = glob[: min((glob.find(sign) for sign in "*?" if sign in glob), default=len(glob))]
-            if literal.startswith("inspect") or "inspect".startswith(literal):
+            if literal.startswith(action) or action.startswith(literal):
                 return True
     return False
 

@@ -105,15 +105,24 @@ int fs_resolve_parent(struct cg_call *call, const struct cg_fs_target *target, u
     return cg_resolve_parent(&call->vm->root, target->base, target->path, flags, &who, out);
 }
 
-/* Another process's /proc/<pid> is judged by the process scope as well (SPEC 3.4). False: refused and answered. */
-static bool may_inspect(struct cg_call *call, const char *text) {
+/* Whether what follows /proc/<pid> is the process's memory: `mem`, or a thread's `task/<tid>/mem`. */
+static bool is_memory(const char *rest) {
+    if (strncmp(rest, "/task/", 6) == 0) rest += 6 + strcspn(rest + 6, "/");
+    return strcmp(rest, "/mem") == 0;
+}
+
+/* Another process's /proc/<pid> is judged by the process scope as well, and its memory like process_vm_readv(2) (SPEC 3.4). False: refused and answered. */
+static bool may_inspect(struct cg_call *call, unsigned operation, const char *text) {
     char *end, subject[48];
     if (call->tid == 0 || strncmp(text, "/proc/", 6) != 0 || cg_policy_constant(call->vm->launch.policy, CG_SCOPE_PROCESS, 0) == 1) return true;
     const long number = strtol(text + 6, &end, 10);
     if (end == text + 6 || (*end != '/' && *end != '\0')) return true;
     const long process = cg_process_of(call->vm, number);
     if (process == self_of(call).tgid) return true;
-    const int n = snprintf(subject, sizeof subject, "inspect:%ld", process);
+    int n = snprintf(subject, sizeof subject, "inspect:%ld", process);
+    if (!cg_judge(call, CG_SCOPE_PROCESS, 0, subject, (size_t)n, NULL)) return false;
+    if ((operation != CG_FS_OP_READ && operation != CG_FS_OP_WRITE) || !is_memory(end)) return true;
+    n = snprintf(subject, sizeof subject, "ptrace:%ld", process);
     return cg_judge(call, CG_SCOPE_PROCESS, 0, subject, (size_t)n, NULL);
 }
 
@@ -159,7 +168,7 @@ bool fs_judge(struct cg_call *call, const struct cg_fs_target *target, unsigned 
     }
     if (path->text[0] != '/' && path->object >= 0) return true; /* a pipe, a socket: a descriptor the caller already has */
     if (cg_policy_decide(call->vm->launch.policy, CG_SCOPE_FS, operation, path->text, path->length, &rule) == 1) {
-        if (!may_inspect(call, path->text)) return false;
+        if (!may_inspect(call, operation, path->text)) return false;
         if (!shows_opener(path->text)) return true;
         fs_refuse(call, target, operation, CG_RULE_UNSUPPORTED, path, "on behalf, this entry would show the host");
         return false;

@@ -163,6 +163,19 @@ def test_the_peer_of_a_guest_is_never_the_supervisor(vm_factory: Callable[..., V
         assert vm_factory(permissions=permissions).run(["python3", "-c", program]).stdout == "0 True\n"
 
 
+def test_nor_does_a_guest_get_a_descriptor_of_it(vm_factory: Callable[..., VM]) -> None:
+    """SO_PEERPIDFD and SO_PASSPIDFD would make one of whoever connected or sent, which may have been done on behalf."""
+    program = (
+        "import socket\nserver = socket.socket(socket.AF_UNIX); server.bind('/tmp/s'); server.listen()\n"
+        "client = socket.socket(socket.AF_UNIX); client.connect('/tmp/s')\npeer, _ = server.accept()\n"
+        "def attempt(call, *arguments):\n    try: return call(*arguments)\n    except OSError as error: return error.errno\n"
+        "print(attempt(peer.getsockopt, 1, 77), attempt(client.getsockopt, 1, 77), attempt(peer.setsockopt, 1, 76, 1),\n"
+        "      attempt(peer.getsockopt, 1, 3))\n"
+    )
+    for permissions in ({"network": "allow"}, None, judged_but_allowed()):
+        assert vm_factory(permissions=permissions).run(["python3", "-c", program]).stdout == "92 92 92 1\n"
+
+
 def test_nobody_hangs_while_a_connection_waits(vm_factory: Callable[..., VM]) -> None:
     """A full queue of a listener in the VM: the caller waits, others do not, and a signal ends the wait."""
     program = (

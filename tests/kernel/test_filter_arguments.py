@@ -155,9 +155,15 @@ DANGEROUS = {
 def of_setsockopt(notified: frozenset[str], _fd: int, level: int, option: int) -> int:
     if low(level) not in (0, 1, 6, 17, 41, 270):
         return refused(errno.ENOPROTOOPT)
+    if (low(level), low(option)) == (1, 76):  # SO_PASSPIDFD
+        return refused(errno.ENOPROTOOPT)
     if (low(level), low(option)) not in DANGEROUS:
         return RET_ALLOW
     return RET_USER_NOTIF if "network" in notified else refused(errno.EPERM)
+
+
+def of_getsockopt(_notified: frozenset[str], _fd: int, level: int, option: int) -> int:
+    return refused(errno.ENOPROTOOPT) if (low(level), low(option)) == (1, 77) else RET_ALLOW  # SO_PEERPIDFD
 
 
 def of_clone(_notified: frozenset[str], flags: int) -> int:
@@ -289,6 +295,7 @@ RULES: dict[str, tuple[Oracle, Arguments]] = {
     "sendmsg": (of_sendmsg, [(3, 9, flags) for flags in MSG_FLAGS]),
     "sendmmsg": (of_sendmmsg, [(3, 9, socket.MSG_FASTOPEN, flags) for flags in MSG_FLAGS]),
     "setsockopt": (of_setsockopt, list(product([3], LEVELS, OPTIONS))),
+    "getsockopt": (of_getsockopt, list(product([3], LEVELS, OPTIONS))),
     "clone": (of_clone, [(flag + above,) for flag in (0, *(1 << bit for bit in range(32)), 0x3D0F00) for above in GARBAGE_ABOVE]),
     "prctl": (of_prctl, list(product(with_garbage([*range(90), 0x5961_6D61, 0x4155_5856, 0x5356_4D41, 2**31]), BOUNDARIES))),
     "personality": (

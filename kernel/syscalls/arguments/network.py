@@ -15,6 +15,7 @@ SOCK_STREAM, SOCK_DGRAM, SOCK_NONBLOCK, SOCK_CLOEXEC = 1, 2, 0o4000, 0o2000000
 IPPROTO_IP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_IPV6, SOL_SOCKET, SOL_NETLINK = 0, 6, 17, 41, 1, 270
 NETLINK_ROUTE = 0
 MSG_FASTOPEN = 0x2000_0000
+SO_PASSPIDFD, SO_PEERPIDFD = 76, 77
 
 # level -> option -> why it is refused
 DANGEROUS_OPTIONS: dict[int, dict[int, str]] = {
@@ -114,7 +115,10 @@ class PairFamily:
 
 class SocketOptions:
     """The options in DANGEROUS_OPTIONS are notified when network is judged, so that the refusal is recorded, and EPERM when it
-    is not; the other options of SOL_SOCKET, IP, IPv6, TCP, UDP and netlink pass; other levels are ENOPROTOOPT.
+    is not; SO_PASSPIDFD is ENOPROTOOPT; the other options of SOL_SOCKET, IP, IPv6, TCP, UDP and netlink pass; other levels are
+    ENOPROTOOPT.
+
+    SO_PASSPIDFD has descriptors of the senders come with messages. The sender is the supervisor where it sends on behalf.
     """
 
     def __init__(self, level: int, option: int) -> None:
@@ -126,7 +130,24 @@ class SocketOptions:
         levels = {
             level: switch(self.option, dict.fromkeys(dangerous, refused), ALLOW) for level, dangerous in DANGEROUS_OPTIONS.items()
         }
+        dangerous = dict.fromkeys(DANGEROUS_OPTIONS[SOL_SOCKET], refused)
+        levels[SOL_SOCKET] = switch(self.option, dangerous | {SO_PASSPIDFD: Errno(ENOPROTOOPT)}, ALLOW)
         return switch(self.level, levels, Errno(ENOPROTOOPT))
+
+
+class SocketQuestions:
+    """SO_PEERPIDFD is ENOPROTOOPT, as before Linux 6.5; everything else passes.
+
+    It makes a descriptor of the process at the other end, which is the supervisor where that connected on behalf.
+    """
+
+    def __init__(self, level: int, option: int) -> None:
+        self.level = Word(level)
+        self.option = Word(option)
+
+    def decide(self, _notified: frozenset[str]) -> Decision:
+        peer = switch(self.option, {SO_PEERPIDFD: Errno(ENOPROTOOPT)}, ALLOW)
+        return switch(self.level, {SOL_SOCKET: peer}, ALLOW)
 
 
 class AddressedSend:

@@ -6,7 +6,7 @@ matter of fs, so the calls that can hold one are notified for either scope.
 
 from __future__ import annotations
 
-from ..arguments.network import AddressedSend, MessageSend, PairFamily, SocketFamily, SocketOptions
+from ..arguments.network import AddressedSend, MessageSend, PairFamily, SocketFamily, SocketOptions, SocketQuestions
 from ..row import Syscall
 
 ROWS = (
@@ -24,7 +24,7 @@ ROWS = (
     Syscall(52, "getpeername"),
     Syscall(53, "socketpair", otherwise=PairFamily(family=0), why="others go past the calls that are judged"),
     Syscall(54, "setsockopt", ("network",), "net_setsockopt", SocketOptions(level=1, option=2)),
-    Syscall(55, "getsockopt"),
+    Syscall(55, "getsockopt", otherwise=SocketQuestions(level=1, option=2), why="would hand out a descriptor of the supervisor"),
     Syscall(288, "accept4"),
     Syscall(299, "recvmmsg"),
     Syscall(307, "sendmmsg", ("network", "fs.*"), "net_sendmsg", MessageSend(flags=3)),
