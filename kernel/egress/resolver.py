@@ -45,6 +45,7 @@ class Resolver:
         for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # passed on to the connections
             self._listener.setsockopt(socket.SOL_SOCKET, option, _STREAM_BUFFER)
         self._streams: dict[_Stream, None] = {}
+        self._looks_for_idle = False  # a timer runs: one, because those of streams that are gone would add up
         self._allowance = _BURST_SECONDS
         self._counted = time.monotonic()
         self._paid = 0.0
@@ -137,6 +138,16 @@ class Resolver:
             if len(self._streams) >= STREAMS_MAX:
                 next(iter(self._streams)).close()
             self._streams[_Stream(self, sock, Asker("tcp", sender[1]))] = None
+            if not self._looks_for_idle:
+                self._close_idle()
+
+    def _close_idle(self) -> None:
+        now = time.monotonic()
+        for stream in [each for each in self._streams if each.idle_at <= now]:
+            stream.close()
+        self._looks_for_idle = bool(self._streams)
+        if self._looks_for_idle:
+            self._loop.at(min(stream.idle_at for stream in self._streams), self._close_idle)
 
     def _answer(self, data: bytes, asker: Asker, reply: Callable[[bytes], None]) -> None:
         try:
@@ -157,11 +168,10 @@ class _Stream:
         self._asker = asker
         self._buffer = bytearray()
         self._unanswered = 0
-        self._last_query = time.monotonic()
+        self.idle_at = time.monotonic() + STREAM_IDLE_SECONDS
         sock.setblocking(False)
         self._watched = True
         resolver._watch(sock, self._readable)
-        resolver._loop.at(self._last_query + STREAM_IDLE_SECONDS, self._close_if_idle)
 
     def pause(self) -> None:
         if self._watched:
@@ -180,17 +190,7 @@ class _Stream:
         if self._sock.fileno() >= 0:
             self.pause()
             self._sock.close()
-            self._buffer.clear()  # its timer keeps the stream for some seconds more
             self._resolver._streams.pop(self, None)
-
-    def _close_if_idle(self) -> None:
-        if self._sock.fileno() < 0:
-            return
-        idle_at = self._last_query + STREAM_IDLE_SECONDS
-        if idle_at <= time.monotonic():
-            self.close()
-        else:
-            self._resolver._loop.at(idle_at, self._close_if_idle)
 
     def _readable(self) -> None:
         try:
@@ -214,7 +214,7 @@ class _Stream:
                 return
             query = bytes(self._buffer[2:end])
             del self._buffer[:end]
-            self._last_query = time.monotonic()
+            self.idle_at = time.monotonic() + STREAM_IDLE_SECONDS
             self._unanswered += 1
             self._resolver._answer(query, self._asker, self._reply)
             if self._sock.fileno() < 0:
