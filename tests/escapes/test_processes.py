@@ -90,7 +90,7 @@ def test_a_rule_on_a_process_action_decides_by_its_name(vm_factory: Callable[...
     program = (
         "import os, signal, time\npid = os.fork()\nif pid == 0: time.sleep(60)\n"
         "def attempt(f):\n    try: f()\n    except OSError as error: return error.errno\n    return 0\n"
-        "print(attempt(lambda: os.kill(pid, 9)), attempt(lambda: os.setpriority(os.PRIO_PROCESS, pid, 5)))\n"
+        "print(attempt(lambda: os.kill(pid, 9)), attempt(lambda: os.setpriority(os.PRIO_PROCESS, pid, 19)))\n"
     )
     result = vm.run(["python3", "-c", program], timeout=60)
     assert result.stdout == "13 0\n"
@@ -154,7 +154,7 @@ def test_limits_and_priorities_of_others_are_refused_where_process_is_denied(vm_
     lines = [
         call("getppid"),
         call("prlimit64", Earlier(0), 7, Raw(struct.pack("<QQ", 10, 10)), 0),
-        call("setpriority", 0, Earlier(0), 5),
+        call("setpriority", 0, Earlier(0), 19),
         call("sched_setaffinity", Earlier(0), 8, Raw(struct.pack("<Q", 1))),
         call("sched_setscheduler", Earlier(0), 0, Raw(bytes(4))),
         call("setpgid", Earlier(0), Earlier(0)),
@@ -164,7 +164,7 @@ def test_limits_and_priorities_of_others_are_refused_where_process_is_denied(vm_
     assert results(probe.in_vm(vm, lines))[1:] == [-EACCES] * 7
     own = [
         call("prlimit64", 0, 7, Raw(struct.pack("<QQ", 10, 10)), 0),
-        call("setpriority", 0, 0, 5),
+        call("setpriority", 0, 0, 19),
         call("sched_setaffinity", 0, 8, Raw(struct.pack("<Q", 1))),
         call("getpid"),
     ]

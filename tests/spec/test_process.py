@@ -26,7 +26,7 @@ def attempt(act):
     except OSError as error: return error.errno
     return 0
 acts = {
-    "setpriority": lambda: os.setpriority(os.PRIO_PROCESS, child, 5),
+    "setpriority": lambda: os.setpriority(os.PRIO_PROCESS, child, 19),
     "setaffinity": lambda: os.sched_setaffinity(child, os.sched_getaffinity(0)),
     "setscheduler": lambda: os.sched_setscheduler(child, os.SCHED_BATCH, os.sched_param(0)),
     "prlimit": lambda: resource.prlimit(child, resource.RLIMIT_NOFILE, (50, 50)),
@@ -75,8 +75,8 @@ def test_a_rule_can_name_one_process(vm_factory: Callable[..., VM]) -> None:
 #: What a process does to itself, and waiting for children.
 OWN = """
 import os, resource, signal
-os.setpriority(os.PRIO_PROCESS, 0, 5)
-os.setpriority(os.PRIO_PROCESS, os.getpid(), 6)
+os.setpriority(os.PRIO_PROCESS, 0, 18)
+os.setpriority(os.PRIO_PROCESS, os.getpid(), 19)
 os.sched_setaffinity(0, os.sched_getaffinity(0))
 resource.setrlimit(resource.RLIMIT_NOFILE, (50, 60))
 resource.prlimit(os.getpid(), resource.RLIMIT_NOFILE, (40, 50))
