@@ -17,14 +17,13 @@ from callgate.guest.interface import Program
 from callgate.guest.process import NativeGuest, NativeProcess, Outcome
 from callgate.guest.result import Command, Timeout, Usage
 from callgate.guest.stdio import Stdio
-from callgate.guest.streams import Capture, Pump
+from callgate.guest.streams import LONG_WAIT, Capture, Pump
 from callgate.kernel.audit import Denial
 from callgate.kernel.supervisor_process import readable
 from callgate.scopes.errors import InternalError
 
 _Output = TypeVar("_Output", str, bytes)
 
-_LONG = 3600.0  # one wait of many, in seconds
 _LARGEST_WINDOW = 0xFFFF
 _VM_GONE = (InternalError, ValueError)  # its supervisor has died, or it was closed: every program has ended with it
 
@@ -34,7 +33,8 @@ class Process(Generic[_Output]):
 
     `stdin`, `stdout` and `stderr` are files on the host's ends of its pipes, or None. When the program itself has ended, all
     that it started is killed. Its refusals are in `denials` as far as `poll`, `wait` and `communicate` have heard of them.
-    As a context manager it is waited for at the end of the block, and killed if the block is left by an exception.
+    As a context manager it is waited for at the end of the block, and killed if the block is left by an exception. When its VM
+    is closed, or ends by itself, a program that still ran has been killed: its return code is -9, and its streams are at their end.
     """
 
     def __init__(
@@ -154,14 +154,13 @@ class Process(Generic[_Output]):
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the program, and everything it started, has ended; its return code.
 
-        `Timeout` after *timeout* seconds, and the program runs on. `InternalError` if its VM ended first by itself, `ValueError`
-        if that was closed.
+        `Timeout` after *timeout* seconds, and the program runs on.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self.hold()
         try:
             while not self._over:
-                left = _LONG if deadline is None else max(0.0, deadline - time.monotonic())
+                left = LONG_WAIT if deadline is None else min(max(0.0, deadline - time.monotonic()), LONG_WAIT)
                 if readable(self._process.fileno(), left):
                     self.poll()
                 elif deadline is not None and time.monotonic() >= deadline:
@@ -170,8 +169,7 @@ class Process(Generic[_Output]):
             self.release()
         if self._stdio.relays is not None:
             self._stdio.relays.finish()
-        if self.returncode is None:
-            raise self._process.gone()
+        assert self.returncode is not None  # known with the end
         return self.returncode
 
     def communicate(self, input: _Output | None = None, timeout: float | None = None) -> tuple[_Output, _Output]:  # noqa: A002
@@ -206,6 +204,7 @@ class Process(Generic[_Output]):
 
     def _take(self) -> None:
         if self._outcome.take():
+            self._outcome.end_with_vm()
             self._over = True
             self._close_if_over()
 
@@ -251,8 +250,7 @@ class Process(Generic[_Output]):
         """Close the files, kill the program if it still runs, and wait until it is gone."""
         self.kill()
         self._close_files()
-        with suppress(*_VM_GONE):
-            self.wait()
+        self.wait()
         self._stdio.close()
 
     def _close_files(self) -> None:
@@ -278,6 +276,8 @@ class Process(Generic[_Output]):
         if hasattr(self, "stderr"):
             self._process.close()  # it goes on, unheard, until it ends or its VM does
             self._stdio.close_master()
+            if self._guest.closed:
+                self._close_files()  # not before: who closes a VM with programs in it may still read what they wrote
 
     def __repr__(self) -> str:
         state = "running" if self.returncode is None else f"returncode {self.returncode}"

@@ -190,6 +190,11 @@ class NativeGuest:
                 for fd in service.filenos():
                     pump.notice(fd, service.activate)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the VM was closed."""
+        return self._supervisor.closed
+
     def outcome(self, process: NativeProcess) -> Outcome:
         """What becomes of *process*, to be told event by event."""
         return Outcome(process, self._record_unsent, self._supervisor.oom_kills)
@@ -280,6 +285,12 @@ class Outcome:
             self.returncode, message = self._process.exec_failure(event)
             self.failure, self.failure_line = event, f"callgate: {message}\n".encode()
         return event is None or isinstance(event, Exited | ExecFailed)
+
+    def end_with_vm(self) -> None:
+        """Nothing more will be told. A program whose own end was not told was killed with everything else in its VM."""
+        if self.returncode is None:
+            self.returncode = -signal.SIGKILL
+            self.usage = Usage(wall_seconds=time.monotonic() - self._process.began)
 
     def _ended(self, event: Exited) -> None:
         self.returncode = exit_code(event)

@@ -27,6 +27,7 @@ class Spawned:
     """The spawned programs that somebody still holds. For any thread."""
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._processes: WeakSet[Process[Any]] = WeakSet()
 
@@ -36,7 +37,9 @@ class Spawned:
             self._processes.add(process)
 
     def hear(self) -> None:
-        """Take what they have told meanwhile, their refusals above all."""
+        """Take what they have told meanwhile, their refusals above all. Nothing in a fork, which would take it from its parent."""
+        if os.getpid() != self._owner:
+            return
         with self._lock:
             processes = list(self._processes)
         for process in processes:

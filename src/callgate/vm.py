@@ -188,12 +188,18 @@ class VM(Programs):
         """Call a binding as the guest would, and get what the guest would get: plain JSON data, or an iterator over it.
 
         Raises `PermissionDenied` if the policy refuses, `KeyError` if there is no such binding, `TypeError` for arguments it
-        does not take and for a result that is not JSON, `TimeoutError` where an async function takes too long, and whatever
-        the function raises.
+        does not take and for a result that is not JSON, `TimeoutError` where the function takes longer than its `timeout` (a sync
+        one goes on in its thread, and its result is thrown away), `ValueError` if the VM is closed, and whatever the function
+        raises.
         """
         from callgate.bindings.host_call import call_here
 
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a binding must be str, not {type(name).__name__}")
+        self._refuse_closed()
         self._authorize("binding", "*", name)
+        if name not in self._bindings:
+            raise KeyError(f"there is no binding {name!r}; there are: {', '.join(self._bindings) or 'none'}")
         return call_here(self._bindings[name], args, kwargs, lambda: self)
 
     @overload
@@ -295,8 +301,10 @@ class VM(Programs):
         """End every program and the VM itself, and wait until nothing of it is left. Calling it again does nothing."""
         self._guest.close()
         self._bindings.close()
+        self._spawned.hear()  # their return codes, for who asks without polling
 
     def __enter__(self) -> Self:
+        self._refuse_closed()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -304,6 +312,11 @@ class VM(Programs):
 
     def __repr__(self) -> str:
         return f"<VM {'closed' if self.closed else f'supervisor {self._supervisor.pid}'}>"
+
+    def _refuse_closed(self) -> None:
+        """What needs no supervisor would go on as if nothing had happened."""
+        if self.closed:
+            raise ValueError("the VM is closed")
 
     def _authorize(self, scope: str, operation: str, subject: str) -> None:
         verdict = self._policy.decide(scope, operation, subject)
@@ -313,6 +326,7 @@ class VM(Programs):
             raise error
 
     def _register(self, name: str, binding: Binding) -> None:
+        self._refuse_closed()
         known = set(self._bindings.commands())
         self._bindings.register(name, binding)
         for command in self._bindings.commands():

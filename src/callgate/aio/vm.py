@@ -40,8 +40,15 @@ class VM:
         self._arguments = arguments
         self._vm: SyncVM | None = None
 
+    @classmethod
+    def of(cls, vm: SyncVM) -> Self:
+        """The twin of a VM that was started already; closing either closes both."""
+        twin = cls(vm.policy)
+        twin._vm = vm
+        return twin
+
     async def open(self) -> Self:
-        """Start the VM, with the errors of `callgate.VM`. Calling it again does nothing."""
+        """Start the VM, with the errors of `callgate.VM`. Calling it again does nothing; `ValueError` once it was closed."""
         if self._vm is None:
             starting = asyncio.get_running_loop().run_in_executor(None, self._start)
             try:
@@ -49,6 +56,7 @@ class VM:
             except asyncio.CancelledError:
                 starting.add_done_callback(_close_started)
                 raise
+        self._vm._refuse_closed()
         return self
 
     def _start(self) -> SyncVM:
@@ -243,7 +251,10 @@ async def _to_the_end(run: CapturedRun[Any], timeout: float | None) -> Result[An
             raise  # a listener's own
     finally:
         if not over:
-            run.kill()
+            if limit.expired():
+                run.kill()
+            else:
+                run.abandon()
             async with asyncio.timeout(KILL_GRACE):
                 await _until_over(run)
     return run.result(None if over else timeout)
