@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import IO, Any, Generic, Self, TypeVar
+from typing import IO, Any, Generic, Self, TypeAlias, TypeVar
 
+from callgate.guest.arguments import seconds, stdin_bytes
 from callgate.guest.interface import Program
 from callgate.guest.process import NativeGuest, NativeProcess, Outcome
 from callgate.guest.result import Command, Timeout, Usage
@@ -23,6 +24,10 @@ from callgate.kernel.supervisor_process import readable
 from callgate.scopes.errors import InternalError
 
 _Output = TypeVar("_Output", str, bytes)
+
+# Whether a stream is a file or None follows from what `spawn` was given. A type checker does not see that, and would have every
+# use of a pipe asserted; it still checks uses against the file's type.
+_MaybeNone: TypeAlias = Any
 
 _LARGEST_WINDOW = 0xFFFF
 _VM_GONE = (InternalError, ValueError)  # its supervisor has died, or it was closed: every program has ended with it
@@ -60,9 +65,9 @@ class Process(Generic[_Output]):
                 self._abandon(self._process)
             raise
         files = stdio.files(text=decode is not bytes)
-        self.stdin: IO[_Output] | None = files[0]
-        self.stdout: IO[_Output] | None = files[1]
-        self.stderr: IO[_Output] | None = files[2]
+        self.stdin: IO[_Output] | _MaybeNone = files[0]
+        self.stdout: IO[_Output] | _MaybeNone = files[1]
+        self.stderr: IO[_Output] | _MaybeNone = files[2]
 
     def _await_start(self, program: Program) -> None:
         outcome: Outcome = self._outcome
@@ -156,6 +161,7 @@ class Process(Generic[_Output]):
 
         `Timeout` after *timeout* seconds, and the program runs on.
         """
+        timeout = seconds(timeout, "timeout", past=True)
         deadline = None if timeout is None else time.monotonic() + timeout
         self.hold()
         try:
@@ -177,11 +183,12 @@ class Process(Generic[_Output]):
 
         As much of each output is kept as the VM's limit says. After `Timeout` it may be called again, and loses nothing.
         """
+        timeout, data = seconds(timeout, "timeout", past=True), stdin_bytes(input)
         self.hold()
         try:
             if self._talk is None:
                 self._talk = _Talk(self._guest.output_limit, self._process.fileno() if not self._over else None, self._taken)
-                self._talk.begin(self, input)
+                self._talk.begin(self, data)
             if not self._over and not self._talk.pump.run(None if timeout is None else time.monotonic() + timeout):
                 out, err = map(self._decode, self._talk.contents())
                 raise Timeout(self.args, timeout or 0.0, out, err)
@@ -293,16 +300,15 @@ class _Talk:
         if events is not None:
             self.pump.watch(events, taken)
 
-    def begin(self, process: Process[Any], given: str | bytes | None) -> None:
+    def begin(self, process: Process[Any], data: bytes) -> None:
         """Take the files over from *process*."""
         if process.stdin is not None:
             with suppress(BrokenPipeError):
                 process.stdin.flush()
-            data = given.encode() if isinstance(given, str) else given or b""
             self.pump.feed(os.dup(process.stdin.fileno()), data)
             with suppress(BrokenPipeError):
                 process.stdin.close()
-        elif given:
+        elif data:
             raise ValueError("input was given, and stdin is not PIPE")
         for file, capture in zip((process.stdout, process.stderr), self._captures, strict=True):
             if file is not None and not file.closed:
@@ -320,7 +326,9 @@ class _Talk:
 
 
 def window_size(size: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of a terminal; `ValueError` for what is no size."""
+    """Rows and columns of a terminal; `TypeError` for what is no pair, `ValueError` for what is no size."""
+    if not isinstance(size, tuple | list) or len(size) != 2:
+        raise TypeError(f"size is {size!r}: a terminal's size is a pair of numbers, (rows, columns)")
     rows, columns = size
     for number in (rows, columns):
         if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= _LARGEST_WINDOW:

@@ -337,11 +337,11 @@ def test_the_keys_of_a_terminal_reach_the_foreground_group(vm: VM) -> None:
     def read_until(text: bytes) -> bytes:
         shown = b""
         while text not in shown:
-            shown += os.read(process.stdout.fileno(), 4096)  # type: ignore[union-attr]
+            shown += os.read(process.stdout.fileno(), 4096)
         return shown
 
     def type_in(keys: bytes) -> None:
-        os.write(process.stdin.fileno(), keys)  # type: ignore[union-attr]
+        os.write(process.stdin.fileno(), keys)
 
     read_until(b"$ ")
     type_in(b"sleep 999 | cat\n")

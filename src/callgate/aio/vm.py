@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from callgate.aio.process import Process
+from callgate.guest.arguments import seconds
 from callgate.guest.captured import KILL_GRACE, CapturedRun
 from callgate.guest.streams import text_output
 from callgate.programs import Directory, checked_result
@@ -127,7 +128,7 @@ class VM:
         on_stderr: Callable[[Any], object] | None = None,
     ) -> Result[str] | Result[bytes]:
         """As `callgate.VM.run`. A cancelled call kills everything it started, and is over when that is gone."""
-        vm = self.sync
+        vm, timeout = self.sync, seconds(timeout, "timeout")
         program, stdin, listeners = vm._prepared(argv, env, cwd, input, text, on_stdout, on_stderr)
         decode: Callable[[bytes], Any] = text_output if text else bytes
         run = CapturedRun(
