@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def call_here(binding: Registered, args: Sequence[Any], kwargs: Mapping[str, Any], vm: Callable[[], Any]) -> Any:
     """The result as plain JSON data, or an iterator over results. The function's own exceptions pass through.
 
-    A sync function with a timeout runs in a thread of its own, as a guest's call does in one of the VM's: Python cannot stop it,
-    so the caller goes on without it and its result is thrown away. Without a timeout it runs in the calling thread, and so it does
-    where that is the one of async functions, which must not wait for a thread that may wait for it. An async function runs in the
-    thread of those. A pause is waited for in the calling thread, and not longer than the call may take.
+    A sync function with a timeout runs in a thread of its own, as a guest's call does in one of the VM's: Python cannot stop
+    it, so the caller goes on without it and its result is thrown away. Without a timeout it runs in the calling thread, and
+    also where that is the one of async functions, which must not wait for a thread that may wait for it. An async function runs
+    in the thread of those. A pause is waited for in the calling thread, and not longer than the call may take.
     """
     positional, named = _plain(list(args)), _plain(dict(kwargs))
     arguments, keywords = binding.parameters.bind(positional, named)

@@ -21,7 +21,7 @@ def kind(value: object) -> str:
 
 
 def words(argv: Command) -> list[str | bytes]:
-    """*argv* as an argument vector: a list of words, the path of a program, or a string for /bin/sh. `TypeError` for anything else."""
+    """*argv* as an argument vector: a list of words, the path of a program, or a string for /bin/sh. `TypeError` for all else."""
     if isinstance(argv, str):
         return ["/bin/sh", "-c", argv]
     if isinstance(argv, os.PathLike):
@@ -50,7 +50,10 @@ def stdin_bytes(given: Any) -> bytes:
 
 
 def seconds(given: Any, what: str, *, past: bool = False) -> float | None:
-    """A time limit, None for no limit, as infinity is. `ValueError` for a negative one unless *past*, and for what is no number."""
+    """A time limit; None for no limit, as infinity is.
+
+    `TypeError` for what is no number, `ValueError` for NaN and, unless *past*, for a negative one.
+    """
     if given is None:
         return None
     if isinstance(given, bool) or not hasattr(given, "__float__"):
@@ -91,7 +94,7 @@ def listener(given: Any, what: str) -> Callable[[Any], object] | None:
         raise TypeError(f"{what} is {kind(given)}, which cannot be called")
     import inspect
 
-    if any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (given, getattr(given, "__call__", None))):
+    if any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in (given, type(given).__call__)):
         raise TypeError(
             f"{what} is an async function, which would never be awaited: give a plain one, such as put_nowait of an asyncio.Queue"
         )

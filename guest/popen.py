@@ -39,7 +39,7 @@ class Process(Generic[_Output]):
     `stdin`, `stdout` and `stderr` are files on the host's ends of its pipes, or None. When the program itself has ended, all
     that it started is killed. Its refusals are in `denials` as far as `poll`, `wait` and `communicate` have heard of them.
     As a context manager it is waited for at the end of the block, and killed if the block is left by an exception. When its VM
-    is closed, or ends by itself, a program that still ran has been killed: its return code is -9, and its streams are at their end.
+    is closed, or ends by itself, a program that still ran is killed: its return code is -9, and its streams are at their end.
     """
 
     def __init__(

@@ -214,7 +214,7 @@ def _descriptor(asked: Stream, number: int) -> int:
         try:
             fd = asked.fileno()
         except OSError as error:  # a file in memory
-            raise ValueError(f"{_NAMES[number]}: {asked!r} has no descriptor; on_stdout= and on_stderr= are told output") from error
+            raise ValueError(f"{_NAMES[number]}: {asked!r} has no descriptor; on_stdout= and on_stderr= need none") from error
     if not isinstance(fd, int) or isinstance(fd, bool) or fd < 0:
         raise ValueError(f"{_NAMES[number]}: {asked!r} is {_NO_STREAM}")
     return fd

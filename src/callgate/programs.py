@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -39,7 +38,7 @@ class Spawned:
             self._processes.add(process)
 
     def hear(self) -> None:
-        """Take what they have told meanwhile, their refusals above all. Nothing in a fork, which would take it from its parent."""
+        """Take what they have told meanwhile, their refusals above all. A fork would take it from its parent."""
         if os.getpid() != self._owner:
             return
         with self._lock:
@@ -103,10 +102,11 @@ class Programs:
 
         A list is the argument vector, a string a command line for /bin/sh. *input* is its standard input, empty by default.
         *cwd* may be relative to the VM's. *env* is added to the VM's environment, and lies over it. After *timeout* seconds
-        everything it started is killed and `Timeout` is raised; None and infinity are no limit. With *check* a return code other than 0 raises `CalledProcessError`. A
-        program that is not found gives return code 127 and one that cannot be executed 126, with a line on standard error.
-        *on_stdout* and *on_stderr* are called, in the calling thread, with each piece of output as it arrives; an exception
-        they raise ends the program and leaves from here.
+        everything it started is killed and `Timeout` is raised; None and infinity are no limit. With *check* a return code
+        other than 0 raises `CalledProcessError`. With *text* false, output is bytes as they were written. A program that is not
+        found gives return code 127 and one that cannot be executed 126, with a line on standard error. *on_stdout* and
+        *on_stderr* are called, in the calling thread, with each piece of output as it arrives; an exception they raise ends the
+        program and leaves from here.
         """
         timeout = seconds(timeout, "timeout")
         program, stdin, listeners = self._prepared(argv, env, cwd, input, text, on_stdout, on_stderr)
@@ -170,10 +170,10 @@ class Programs:
 
         Each stream is PIPE, DEVNULL, STDOUT (*stderr* alone), None for the caller's own, or an open file or descriptor; what is
         neither pipe nor null is relayed by a thread, because a guest never holds a descriptor of the host. Relayed bytes are
-        the guest's, control sequences for a terminal too. With *pty* all three
-        are one terminal of *size* rows and columns (24 and 80): `Process.stdin` and `stdout` are its two directions. *on_stdout* and
-        *on_stderr* are called in a thread with each piece of output, in the place of a file to read. `FileNotFoundError` or
-        `PermissionError` if there is no such program to execute.
+        the guest's, control sequences for a terminal too. With *pty* all three are one terminal of *size* rows and columns (24
+        and 80 by default): `Process.stdin` and `stdout` are its two directions. *on_stdout* and *on_stderr* are called in a
+        thread with each piece of output, in the place of a file to read. `FileNotFoundError` or `PermissionError` if there is
+        no such program to execute.
         """
         from callgate.guest.popen import Process, window_size
         from callgate.guest.stdio import Stdio

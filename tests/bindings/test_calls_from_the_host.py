@@ -29,7 +29,7 @@ def test_a_sync_function_has_the_time_of_its_binding_and_its_result_is_thrown_aw
 
     vm = vm_factory(bindings={"slow": Binding(slow, timeout=0.2), "quick": Binding(lambda: 1, timeout=0.2)})
     try:
-        with pytest.raises(TimeoutError, match="slow did not answer within 0.2 seconds"):
+        with pytest.raises(TimeoutError, match=r"slow did not answer within 0\.2 seconds"):
             vm.call("slow")
         assert vm.call("quick") == 1
     finally:
@@ -73,7 +73,7 @@ def test_what_the_function_raises_is_raised_as_it_is(vm_factory: Factory, error:
         raise error("own words")
 
     vm = vm_factory(bindings={"fail": fail})
-    with pytest.raises(error, match="^own words$"):
+    with pytest.raises(error, match=r"^own words$"):
         vm.call("fail")
 
 

@@ -81,7 +81,7 @@ def test_a_closed_vm_calls_no_host_function(vm_factory: Factory) -> None:
     vm = vm_factory(bindings={"note": called.append})
     vm.close()
     for use in (lambda: vm.call("note", 1), vm.__enter__, lambda: vm.binding(close), lambda: vm.run("true")):
-        with pytest.raises(ValueError, match="^the VM is closed$"):
+        with pytest.raises(ValueError, match=r"^the VM is closed$"):
             use()
     assert not called
 
@@ -155,7 +155,7 @@ def test_a_closed_vm_of_coroutines_answers_nothing() -> None:
     async def body(vm: Any) -> None:
         await vm.close()
         for use in (lambda: vm.call("note", 1), vm.open, vm.__aenter__, lambda: vm.run("true")):
-            with pytest.raises(ValueError, match="^the VM is closed$"):
+            with pytest.raises(ValueError, match=r"^the VM is closed$"):
                 await use()
 
     asyncio.run(_aio(body, bindings={"note": lambda number: number}))

@@ -1,4 +1,4 @@
-"""A wrong argument is an error of callgate's own that names it, raised before anything starts; none is taken for something else."""
+"""A wrong argument is an error of callgate's own that names it, before anything starts; none is taken for another."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ SPAWNS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"stdout": "x"}, TypeError, "stdout is str ('x'), which is no stream: PIPE"),
     ({"stdin": 1.5}, TypeError, "stdin is float (1.5), which is no stream"),
     ({"stderr": -9}, ValueError, "stderr: -9 is no stream"),
-    ({"stdout": io.StringIO()}, ValueError, "has no descriptor; on_stdout= and on_stderr= are told output"),
+    ({"stdout": io.StringIO()}, ValueError, "has no descriptor; on_stdout= and on_stderr= need none"),
     ({"pty": True, "size": "24x80"}, TypeError, "size is '24x80': a terminal's size is a pair of numbers, (rows, columns)"),
     ({"pty": True, "size": (24,)}, TypeError, "size is (24,)"),
     ({"pty": True, "size": ("24", "80")}, ValueError, "a terminal's size is rows and columns from 1 to 65535"),
@@ -77,7 +77,6 @@ SPAWNS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"pty": True, "stderr": PIPE}, ValueError, "with pty=True"),
     ({"pty": True, "on_stderr": print}, ValueError, "with pty=True"),
 ]
-
 
 
 @pytest.mark.parametrize("method", ["run", "spawn"])
@@ -100,8 +99,9 @@ def test_coroutines_are_told_the_same() -> None:
                         await method(**{"argv": "echo x > /tmp/started", **wrong})
             assert not await vm.fs.exists("/tmp/started")
             async with await vm.spawn("cat") as process:
-                for given in ({"timeout": "1"}, {"input": 3}):
-                    with pytest.raises(TypeError, match="(timeout is str|input is int), not"):
+                wrong_ones: list[dict[str, Any]] = [{"timeout": "1"}, {"input": 3}]
+                for given in wrong_ones:
+                    with pytest.raises(TypeError, match=r"(timeout is str|input is int), not"):
                         await process.communicate(**given)
 
     asyncio.run(body())

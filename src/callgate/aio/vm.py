@@ -57,7 +57,7 @@ class VM:
             except asyncio.CancelledError:
                 starting.add_done_callback(_close_started)
                 raise
-        self._vm._refuse_closed()
+        self.sync._refuse_closed()
         return self
 
     def _start(self) -> SyncVM:
