@@ -27,7 +27,7 @@ _Output = TypeVar("_Output", str, bytes)
 
 # Whether a stream is a file or None follows from what `spawn` was given. A type checker does not see that, and would have every
 # use of a pipe asserted; it still checks uses against the file's type.
-_MaybeNone: TypeAlias = Any
+MaybeNone: TypeAlias = Any
 
 _LARGEST_WINDOW = 0xFFFF
 _VM_GONE = (InternalError, ValueError)  # its supervisor has died, or it was closed: every program has ended with it
@@ -65,9 +65,9 @@ class Process(Generic[_Output]):
                 self._abandon(self._process)
             raise
         files = stdio.files(text=decode is not bytes)
-        self.stdin: IO[_Output] | _MaybeNone = files[0]
-        self.stdout: IO[_Output] | _MaybeNone = files[1]
-        self.stderr: IO[_Output] | _MaybeNone = files[2]
+        self.stdin: IO[_Output] | MaybeNone = files[0]
+        self.stdout: IO[_Output] | MaybeNone = files[1]
+        self.stderr: IO[_Output] | MaybeNone = files[2]
 
     def _await_start(self, program: Program) -> None:
         outcome: Outcome = self._outcome

@@ -15,6 +15,7 @@ from callgate.guest.result import Timeout
 from callgate.guest.streams import Capture, text_output
 
 if TYPE_CHECKING:
+    from callgate.guest.popen import MaybeNone
     from callgate.guest.popen import Process as SyncProcess
     from callgate.guest.result import Usage
     from callgate.kernel.audit import Denial
@@ -35,9 +36,9 @@ class Process:
         self._transports: list[asyncio.BaseTransport] = []
         self.args = process.args
         self.pid = process.pid
-        self.stdin: asyncio.StreamWriter | None = None
-        self.stdout: asyncio.StreamReader | None = None
-        self.stderr: asyncio.StreamReader | None = None
+        self.stdin: asyncio.StreamWriter | MaybeNone = None
+        self.stdout: asyncio.StreamReader | MaybeNone = None
+        self.stderr: asyncio.StreamReader | MaybeNone = None
         self.truncated = False
 
     @classmethod
