@@ -44,8 +44,9 @@ class McpTools:
         cwd: str | None = None,
         timeout: float | None = CALL_SECONDS,
     ) -> None:
-        if isinstance(command, str) or not command:
-            raise TypeError("the command of an MCP server is a list of words, the program first")
+        is_list = isinstance(command, Sequence) and not isinstance(command, str)
+        if not is_list or not command or not all(isinstance(word, str) for word in command):
+            raise TypeError(f"the command of an MCP server is a list of words, the program first, not {command!r:.80}")
         self._command = tuple(command)
         self._name = name
         self._env = dict(env) if env is not None else None

@@ -74,6 +74,12 @@ class CapturedRun(Generic[_Output]):
         with suppress(InternalError, ValueError):
             self._process.kill_tree()
 
+    def abandon(self) -> None:
+        """Kill as `kill` does, and tell the listeners nothing more: one of them raised, or nobody waits for the result."""
+        self._out.tell_nobody()
+        self._err.tell_nobody()
+        self.kill()
+
     def to_the_end(self, timeout: float | None) -> Result[_Output]:
         """Wait for the end, or for *timeout* seconds and then kill; what was started is gone however this returns."""
         try:
@@ -83,7 +89,8 @@ class CapturedRun(Generic[_Output]):
             self._pump.run(time.monotonic() + KILL_GRACE)
         except BaseException:
             # Ctrl-C in the host program, say, or a listener that raised: whoever started the run is not going to hear of its end.
-            self.kill()
+            self.abandon()
+            self._pump.run(time.monotonic() + KILL_GRACE)
             raise
         return self.result(timeout)
 

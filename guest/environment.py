@@ -46,4 +46,4 @@ class GuestEnvironment(MutableMapping[str, str]):
 
     def for_program(self, overlay: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a program starts with: these variables under *overlay*, the operator's own words, without unreadable names."""
-        return visible({**self._values.copy(), **checked(overlay or {})}, self._may_read)
+        return visible({**self._values.copy(), **checked({} if overlay is None else overlay)}, self._may_read)

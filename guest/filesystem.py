@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
+from callgate.guest.arguments import kind
 from callgate.guest.interface import Recorder
 from callgate.guest.transfer import Download, Upload
 from callgate.kernel.audit import Denial
@@ -62,22 +63,29 @@ class GuestFiles:
 
     def write_bytes(self, path: VmPath, content: bytes) -> int:
         """Replace the content of a regular file, or make it; returns the number of bytes."""
+        if not isinstance(content, bytes | bytearray | memoryview):
+            raise TypeError(f"content is {kind(content)}, not bytes; write_text takes str")
+        view = memoryview(content).cast("B")
         with open(self.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb", buffering=0) as file:
-            view = memoryview(content).cast("B")
             while view:
                 view = view[file.write(view) :]
         return len(content)
 
     def write_text(self, path: VmPath, content: str, encoding: str = "utf-8", errors: str = "strict") -> int:
         """Replace the content of a regular file, or make it; returns the number of characters."""
+        if not isinstance(content, str):
+            raise TypeError(f"content is {kind(content)}, not str; write_bytes takes bytes")
         self.write_bytes(path, content.encode(encoding, errors))
         return len(content)
 
     def open(self, path: VmPath, flags: int, mode: int = 0o666) -> int:
         """A descriptor of a regular file, opened with *flags* as open(2) has them; the caller closes it."""
         fd = self._descriptor(self._call(FsCall.OPEN, path, a=flags | _SAFE, b=mode))
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
             os.close(fd)
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
             raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
         return fd
 

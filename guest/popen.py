@@ -11,20 +11,24 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import IO, Any, Generic, Self, TypeVar
+from typing import IO, Any, Generic, Self, TypeAlias, TypeVar
 
+from callgate.guest.arguments import seconds, stdin_bytes
 from callgate.guest.interface import Program
 from callgate.guest.process import NativeGuest, NativeProcess, Outcome
 from callgate.guest.result import Command, Timeout, Usage
 from callgate.guest.stdio import Stdio
-from callgate.guest.streams import Capture, Pump
+from callgate.guest.streams import LONG_WAIT, Capture, Pump
 from callgate.kernel.audit import Denial
 from callgate.kernel.supervisor_process import readable
 from callgate.scopes.errors import InternalError
 
 _Output = TypeVar("_Output", str, bytes)
 
-_LONG = 3600.0  # one wait of many, in seconds
+# Whether a stream is a file or None follows from what `spawn` was given. A type checker does not see that, and would have every
+# use of a pipe asserted; it still checks uses against the file's type.
+MaybeNone: TypeAlias = Any
+
 _LARGEST_WINDOW = 0xFFFF
 _VM_GONE = (InternalError, ValueError)  # its supervisor has died, or it was closed: every program has ended with it
 
@@ -34,7 +38,8 @@ class Process(Generic[_Output]):
 
     `stdin`, `stdout` and `stderr` are files on the host's ends of its pipes, or None. When the program itself has ended, all
     that it started is killed. Its refusals are in `denials` as far as `poll`, `wait` and `communicate` have heard of them.
-    As a context manager it is waited for at the end of the block, and killed if the block is left by an exception.
+    As a context manager it is waited for at the end of the block, and killed if the block is left by an exception. When its VM
+    is closed, or ends by itself, a program that still ran is killed: its return code is -9, and its streams are at their end.
     """
 
     def __init__(
@@ -60,9 +65,9 @@ class Process(Generic[_Output]):
                 self._abandon(self._process)
             raise
         files = stdio.files(text=decode is not bytes)
-        self.stdin: IO[_Output] | None = files[0]
-        self.stdout: IO[_Output] | None = files[1]
-        self.stderr: IO[_Output] | None = files[2]
+        self.stdin: IO[_Output] | MaybeNone = files[0]
+        self.stdout: IO[_Output] | MaybeNone = files[1]
+        self.stderr: IO[_Output] | MaybeNone = files[2]
 
     def _await_start(self, program: Program) -> None:
         outcome: Outcome = self._outcome
@@ -154,14 +159,14 @@ class Process(Generic[_Output]):
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the program, and everything it started, has ended; its return code.
 
-        `Timeout` after *timeout* seconds, and the program runs on. `InternalError` if its VM ended first by itself, `ValueError`
-        if that was closed.
+        `Timeout` after *timeout* seconds, and the program runs on.
         """
+        timeout = seconds(timeout, "timeout", past=True)
         deadline = None if timeout is None else time.monotonic() + timeout
         self.hold()
         try:
             while not self._over:
-                left = _LONG if deadline is None else max(0.0, deadline - time.monotonic())
+                left = LONG_WAIT if deadline is None else min(max(0.0, deadline - time.monotonic()), LONG_WAIT)
                 if readable(self._process.fileno(), left):
                     self.poll()
                 elif deadline is not None and time.monotonic() >= deadline:
@@ -170,8 +175,7 @@ class Process(Generic[_Output]):
             self.release()
         if self._stdio.relays is not None:
             self._stdio.relays.finish()
-        if self.returncode is None:
-            raise self._process.gone()
+        assert self.returncode is not None  # known with the end
         return self.returncode
 
     def communicate(self, input: _Output | None = None, timeout: float | None = None) -> tuple[_Output, _Output]:  # noqa: A002
@@ -179,11 +183,12 @@ class Process(Generic[_Output]):
 
         As much of each output is kept as the VM's limit says. After `Timeout` it may be called again, and loses nothing.
         """
+        timeout, data = seconds(timeout, "timeout", past=True), stdin_bytes(input)
         self.hold()
         try:
             if self._talk is None:
                 self._talk = _Talk(self._guest.output_limit, self._process.fileno() if not self._over else None, self._taken)
-                self._talk.begin(self, input)
+                self._talk.begin(self, data)
             if not self._over and not self._talk.pump.run(None if timeout is None else time.monotonic() + timeout):
                 out, err = map(self._decode, self._talk.contents())
                 raise Timeout(self.args, timeout or 0.0, out, err)
@@ -206,6 +211,7 @@ class Process(Generic[_Output]):
 
     def _take(self) -> None:
         if self._outcome.take():
+            self._outcome.end_with_vm()
             self._over = True
             self._close_if_over()
 
@@ -251,8 +257,7 @@ class Process(Generic[_Output]):
         """Close the files, kill the program if it still runs, and wait until it is gone."""
         self.kill()
         self._close_files()
-        with suppress(*_VM_GONE):
-            self.wait()
+        self.wait()
         self._stdio.close()
 
     def _close_files(self) -> None:
@@ -278,6 +283,8 @@ class Process(Generic[_Output]):
         if hasattr(self, "stderr"):
             self._process.close()  # it goes on, unheard, until it ends or its VM does
             self._stdio.close_master()
+            if self._guest.closed:
+                self._close_files()  # not before: who closes a VM with programs in it may still read what they wrote
 
     def __repr__(self) -> str:
         state = "running" if self.returncode is None else f"returncode {self.returncode}"
@@ -293,16 +300,15 @@ class _Talk:
         if events is not None:
             self.pump.watch(events, taken)
 
-    def begin(self, process: Process[Any], given: str | bytes | None) -> None:
+    def begin(self, process: Process[Any], data: bytes) -> None:
         """Take the files over from *process*."""
         if process.stdin is not None:
             with suppress(BrokenPipeError):
                 process.stdin.flush()
-            data = given.encode() if isinstance(given, str) else given or b""
             self.pump.feed(os.dup(process.stdin.fileno()), data)
             with suppress(BrokenPipeError):
                 process.stdin.close()
-        elif given:
+        elif data:
             raise ValueError("input was given, and stdin is not PIPE")
         for file, capture in zip((process.stdout, process.stderr), self._captures, strict=True):
             if file is not None and not file.closed:
@@ -320,7 +326,9 @@ class _Talk:
 
 
 def window_size(size: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of a terminal; `ValueError` for what is no size."""
+    """Rows and columns of a terminal; `TypeError` for what is no pair, `ValueError` for what is no size."""
+    if not isinstance(size, tuple | list) or len(size) != 2:
+        raise TypeError(f"size is {size!r}: a terminal's size is a pair of numbers, (rows, columns)")
     rows, columns = size
     for number in (rows, columns):
         if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= _LARGEST_WINDOW:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -11,11 +12,14 @@ from dataclasses import dataclass
 from email.message import Message
 from typing import Any, Final
 
+from callgate.guest.arguments import kind, seconds
+
 #: Bytes of a response that are taken; what a guest sends fills the host's memory.
 BODY_MAX: Final = 64 << 20
 
 _RETRY_SECONDS: Final = 0.02
 _CHUNK: Final = 1 << 16
+_SOCKET_SECONDS: Final = 2e6  # the longest wait that a socket takes is 24 days
 _LOOPBACK: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 
 OpenSocket = Callable[[int, int], socket.socket]
@@ -51,12 +55,13 @@ def connect(open_socket: OpenSocket, port: int, *, timeout: float | None, wait: 
     """
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65536:
         raise ValueError(f"{port!r} is not a port; those are 1 to 65535")
-    give_up = time.monotonic() + wait
+    timeout, patience = seconds(timeout, "timeout"), seconds(wait, "wait")
+    give_up = math.inf if patience is None else time.monotonic() + patience
     while True:
         for family, address in _LOOPBACK:
             sock = open_socket(family, socket.SOCK_DGRAM if udp else socket.SOCK_STREAM)
             try:
-                sock.settimeout(timeout)
+                sock.settimeout(None if timeout is None else min(timeout, _SOCKET_SECONDS))
                 sock.connect((address, port))
             except ConnectionRefusedError:
                 sock.close()
@@ -78,16 +83,19 @@ def fetch(
     headers: Mapping[str, str] | None,
     body: bytes | str | None,
     *,
-    timeout: float,
+    timeout: float | None,
     wait: float,
 ) -> Response:
-    """One HTTP request, all of it within *timeout* seconds; redirects are not followed.
+    """One HTTP request, all of it within *timeout* seconds, None for no limit; redirects are not followed.
 
     Raises `OSError` where `connect` does, `TimeoutError`, `ConnectionError` for an answer that is not HTTP or larger than
     `BODY_MAX`, and `ValueError` for a path or header that cannot be sent.
     """
+    if not isinstance(path, str):
+        raise TypeError(f"path is {kind(path)}, not str")
     if not path.startswith("/") or not path.isascii() or any(ord(character) <= 32 for character in path):
         raise ValueError(f"path {path!r} must start with '/' and hold no spaces and no other letters than ASCII")
+    timeout = seconds(timeout, "timeout")
     connection = http.client.HTTPConnection("localhost", port)
     connection.sock = _Within(connect(open_socket, port, timeout=timeout, wait=wait), timeout)
     try:
@@ -110,15 +118,15 @@ def fetch(
 class _Within(socket.socket):
     """A connected socket all of whose use must be over within a number of seconds, however slowly the other end goes."""
 
-    def __init__(self, sock: socket.socket, seconds: float) -> None:
+    def __init__(self, sock: socket.socket, limit: float | None) -> None:
         super().__init__(sock.family, sock.type, sock.proto, fileno=sock.detach())
-        self._deadline = time.monotonic() + seconds
+        self._deadline = math.inf if limit is None else time.monotonic() + limit
 
     def _hurry(self) -> None:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
-        self.settimeout(left)
+        self.settimeout(min(left, _SOCKET_SECONDS))
 
     def recv_into(self, *args: Any, **kwargs: Any) -> int:
         self._hurry()

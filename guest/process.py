@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
+from callgate.guest.arguments import words
 from callgate.guest.interface import Listeners, Program, Recorder, Service
 from callgate.guest.result import Command, Result, Usage
 from callgate.kernel.audit import Denial
@@ -38,10 +39,7 @@ _WATCHED = {Watch.WALL: "wall_seconds", Watch.CPU: "cpu_seconds", Watch.MEMORY: 
 
 def prepare(argv: Command, env: dict[str, str], cwd: str) -> Program:
     """*argv* as execve(2) wants it; a string is a command line for /bin/sh. `ValueError` or `TypeError` for what cannot be."""
-    words: Sequence[str | bytes] = ["/bin/sh", "-c", argv] if isinstance(argv, str) else argv
-    if not all(isinstance(word, str | bytes) for word in words):
-        raise TypeError("argv must be a list of words, or one str for /bin/sh -c")
-    encoded = tuple(os.fsencode(word) for word in words)
+    encoded = tuple(os.fsencode(word) for word in words(argv))
     if not encoded or not encoded[0]:
         raise ValueError("argv must name a program")
     if any(b"\0" in word for word in encoded):
@@ -110,7 +108,8 @@ class NativeProcess:
             self._by_host.end(self._first)
             self._first = 0
         if isinstance(event, ExecFailed) and event.stage == b"chdir":
-            raise OSError(event.errno, os.strerror(event.errno), os.fsdecode(self._program.cwd))
+            reason = f"the program's cwd cannot be entered in the VM: {os.strerror(event.errno)}"
+            raise OSError(event.errno, reason, os.fsdecode(self._program.cwd))
         return event
 
     def exec_failure(self, failure: ExecFailed) -> tuple[int, str]:
@@ -189,6 +188,11 @@ class NativeGuest:
             if not service.active:
                 for fd in service.filenos():
                     pump.notice(fd, service.activate)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the VM was closed."""
+        return self._supervisor.closed
 
     def outcome(self, process: NativeProcess) -> Outcome:
         """What becomes of *process*, to be told event by event."""
@@ -280,6 +284,12 @@ class Outcome:
             self.returncode, message = self._process.exec_failure(event)
             self.failure, self.failure_line = event, f"callgate: {message}\n".encode()
         return event is None or isinstance(event, Exited | ExecFailed)
+
+    def end_with_vm(self) -> None:
+        """Nothing more will be told. A program whose own end was not told was killed with everything else in its VM."""
+        if self.returncode is None:
+            self.returncode = -signal.SIGKILL
+            self.usage = Usage(wall_seconds=time.monotonic() - self._process.began)
 
     def _ended(self, event: Exited) -> None:
         self.returncode = exit_code(event)

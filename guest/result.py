@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from callgate.kernel.audit import Denial
 
 _Output = TypeVar("_Output")
 
-#: What `run` takes as a program: an argument vector, or a command line for /bin/sh.
-Command = str | Sequence[str | bytes]
+#: What `run` takes as a program: a command line for /bin/sh, an argument vector, or the path of a program without arguments.
+Command = str | os.PathLike[str] | Sequence[str | bytes | os.PathLike[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,41 @@ class Result(subprocess.CompletedProcess[_Output]):
         self.truncated = truncated  # the output was longer than is kept
         # Names of the VM's limits that ended programs of the run, such as "cpu_seconds"; "memory" also if that was met beside it.
         self.exceeded = tuple(exceeded)
+
+    def check_returncode(self) -> None:
+        """Raise `CalledProcessError` for a return code other than 0."""
+        if self.returncode:
+            raise CalledProcessError(self.returncode, self.args, self.stdout, self.stderr, self.denials, self.exceeded)
+
+    def __repr__(self) -> str:
+        told = super().__repr__().removesuffix(")")
+        if denials := len(self.denials) + self.denials_dropped:
+            told += f", {denials} denial{'s' if denials > 1 else ''}"
+        if self.exceeded:
+            told += f", exceeded={self.exceeded!r}"
+        if self.truncated:
+            told += ", truncated=True"
+        return f"{told})"
+
+
+class CalledProcessError(subprocess.CalledProcessError):
+    """A program of `run(check=True)` gave another return code than 0; `denials` and `exceeded` as in its `Result` may say why."""
+
+    def __init__(
+        self,
+        returncode: int,
+        cmd: Any,
+        output: Any = None,
+        stderr: Any = None,
+        denials: Sequence[Denial] = (),
+        exceeded: Sequence[str] = (),
+    ) -> None:
+        super().__init__(returncode, cmd, output, stderr)
+        self.denials = tuple(denials)
+        self.exceeded = tuple(exceeded)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.returncode, self.cmd, self.output, self.stderr, self.denials, self.exceeded)
 
 
 class Timeout(subprocess.TimeoutExpired, TimeoutError):

@@ -20,8 +20,9 @@ import os
 import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import IO, Any, Protocol
+from typing import IO, Any, Final, Protocol
 
+from callgate.guest.arguments import kind
 from callgate.guest.interface import Listeners
 from callgate.guest.relay import Relays, write_all
 from callgate.guest.streams import guest_pipe
@@ -37,6 +38,19 @@ class HasFileno(Protocol):
 
 #: What `spawn` takes for a stream: a number of `subprocess`'s, a descriptor or file to relay, or None for the caller's own.
 Stream = int | HasFileno | None
+
+_NAMES: Final = ("stdin", "stdout", "stderr")
+
+
+class _ByDefault(int):
+    """PIPE where the caller said nothing: with a terminal there are no pipes to ask for."""
+
+    def __repr__(self) -> str:
+        return "PIPE"
+
+
+#: What a stream is unless the caller says otherwise.
+BY_DEFAULT: Final = _ByDefault(subprocess.PIPE)
 
 _PIPE, _DEVNULL, _STDOUT = subprocess.PIPE, subprocess.DEVNULL, subprocess.STDOUT
 
@@ -193,7 +207,17 @@ class Stdio:
 def _descriptor(asked: Stream, number: int) -> int:
     if asked is None:
         return number
-    fd = asked if isinstance(asked, int) else asked.fileno()
-    if isinstance(fd, bool) or fd < 0:
-        raise ValueError(f"{asked!r} is not a stream: PIPE, DEVNULL, STDOUT, None, an open file or its descriptor")
+    fd: Any = asked
+    if not isinstance(asked, int):
+        if not callable(getattr(asked, "fileno", None)):
+            raise TypeError(f"{_NAMES[number]} is {kind(asked)} ({asked!r:.80}), which is {_NO_STREAM}")
+        try:
+            fd = asked.fileno()
+        except OSError as error:  # a file in memory
+            raise ValueError(f"{_NAMES[number]}: {asked!r} has no descriptor; on_stdout= and on_stderr= need none") from error
+    if not isinstance(fd, int) or isinstance(fd, bool) or fd < 0:
+        raise ValueError(f"{_NAMES[number]}: {asked!r} is {_NO_STREAM}")
     return fd
+
+
+_NO_STREAM: Final = "no stream: PIPE, DEVNULL, STDOUT, None, an open file or its descriptor"

@@ -13,6 +13,7 @@ import re
 import selectors
 import time
 from collections.abc import Callable
+from typing import Final
 
 from callgate.guest.relay import CHUNK, PIPE_MAX
 
@@ -38,6 +39,10 @@ class Capture:
         self._length += len(data)
         self._parts.append(data)
 
+    def tell_nobody(self) -> None:
+        """The listener is told nothing more."""
+        self._listener = None
+
     def content(self) -> bytes:
         """What was kept."""
         return b"".join(self._parts)
@@ -47,6 +52,9 @@ class Capture:
         if self._listener is not None:
             self._listener(b"")
 
+
+#: One wait of many, in seconds: poll(2) takes no more than 24 days.
+LONG_WAIT: Final = 3600.0
 
 _LINE_ENDS = re.compile("\r\n?")
 
@@ -133,7 +141,7 @@ class Pump:
             wait = None if deadline is None else deadline - time.monotonic()
             if wait is not None and wait <= 0:
                 return False
-            self.step(wait)
+            self.step(None if wait is None else min(wait, LONG_WAIT))
         return True
 
     def step(self, wait: float | None = 0) -> bool:

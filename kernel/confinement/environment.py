@@ -28,6 +28,8 @@ def base_environment(user: User) -> dict[str, str]:
 
 def checked(env: Mapping[str, str]) -> dict[str, str]:
     """A copy of *env*; `ValueError` or `TypeError` for what execve(2) could not pass on as it is."""
+    if not isinstance(env, Mapping):
+        raise TypeError(f"env is {type(env).__name__}, not a mapping of names to values")
     copy: dict[str, str] = {}
     for name, value in env.items():
         if not isinstance(name, str) or not isinstance(value, str):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from callgate.guest.popen import PIPE as PIPE
     from callgate.guest.popen import STDOUT as STDOUT
     from callgate.guest.popen import Process as Process
+    from callgate.guest.result import CalledProcessError as CalledProcessError
     from callgate.guest.result import Result as Result
     from callgate.guest.result import Timeout as Timeout
     from callgate.guest.result import Usage as Usage
@@ -56,7 +57,7 @@ _HOMES = {
     "callgate.bindings.approvals": ("Approvals",),
     "callgate.bindings.binding": ("Binding", "BindingContext"),
     "callgate.bindings.mcp_tools": ("McpTools",),
-    "callgate.guest.result": ("Result", "Timeout", "Usage"),
+    "callgate.guest.result": ("CalledProcessError", "Result", "Timeout", "Usage"),
     "callgate.kernel.audit": ("Denial",),
     "callgate.kernel.confinement.limits": ("Limits",),
     "callgate.registry": ("Registry", "setup"),
@@ -91,6 +92,7 @@ __all__ = [
     "Approvals",
     "Binding",
     "BindingContext",
+    "CalledProcessError",
     "CallgateError",
     "Denial",
     "HostDir",

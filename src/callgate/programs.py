@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 from weakref import WeakSet
 
+from callgate.guest.arguments import listener, path_of_vm, seconds, stdin_bytes
 from callgate.guest.process import NativeGuest, NativeProcess, prepare
+from callgate.guest.stdio import BY_DEFAULT
 from callgate.guest.streams import bytes_listener, text_listener, text_output
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Spawned:
     """The spawned programs that somebody still holds. For any thread."""
 
     def __init__(self) -> None:
+        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._processes: WeakSet[Process[Any]] = WeakSet()
 
@@ -36,7 +38,9 @@ class Spawned:
             self._processes.add(process)
 
     def hear(self) -> None:
-        """Take what they have told meanwhile, their refusals above all."""
+        """Take what they have told meanwhile, their refusals above all. A fork would take it from its parent."""
+        if os.getpid() != self._owner:
+            return
         with self._lock:
             processes = list(self._processes)
         for process in processes:
@@ -97,12 +101,14 @@ class Programs:
         """Run a program to its end, standard output and error captured; everything it started is gone when this returns.
 
         A list is the argument vector, a string a command line for /bin/sh. *input* is its standard input, empty by default.
-        *cwd* may be relative to the VM's. *env* is laid over the VM's environment. After *timeout* seconds everything it
-        started is killed and `Timeout` is raised. With *check* a return code other than 0 raises `CalledProcessError`. A
-        program that is not found gives return code 127 and one that cannot be executed 126, with a line on standard error.
-        *on_stdout* and *on_stderr* are called, in the calling thread, with each piece of output as it arrives; an exception
-        they raise ends the program and leaves from here.
+        *cwd* may be relative to the VM's. *env* is added to the VM's environment, and lies over it. After *timeout* seconds
+        everything it started is killed and `Timeout` is raised; None and infinity are no limit. With *check* a return code
+        other than 0 raises `CalledProcessError`. With *text* false, output is bytes as they were written. A program that is not
+        found gives return code 127 and one that cannot be executed 126, with a line on standard error. *on_stdout* and
+        *on_stderr* are called, in the calling thread, with each piece of output as it arrives; an exception they raise ends the
+        program and leaves from here.
         """
+        timeout = seconds(timeout, "timeout")
         program, stdin, listeners = self._prepared(argv, env, cwd, input, text, on_stdout, on_stderr)
         if text:
             result = self._guest.run(program, argv, stdin=stdin, timeout=timeout, decode=text_output, listeners=listeners)
@@ -116,14 +122,14 @@ class Programs:
         self,
         argv: Command,
         *,
-        stdin: Stream = subprocess.PIPE,
-        stdout: Stream = subprocess.PIPE,
-        stderr: Stream = subprocess.PIPE,
+        stdin: Stream = BY_DEFAULT,
+        stdout: Stream = BY_DEFAULT,
+        stderr: Stream = BY_DEFAULT,
         cwd: Directory = None,
         env: Mapping[str, str] | None = None,
         text: Literal[True] = True,
         pty: bool = False,
-        size: tuple[int, int] = (24, 80),
+        size: tuple[int, int] | None = None,
         on_stdout: Callable[[str], object] | None = None,
         on_stderr: Callable[[str], object] | None = None,
     ) -> Process[str]: ...
@@ -133,14 +139,14 @@ class Programs:
         self,
         argv: Command,
         *,
-        stdin: Stream = subprocess.PIPE,
-        stdout: Stream = subprocess.PIPE,
-        stderr: Stream = subprocess.PIPE,
+        stdin: Stream = BY_DEFAULT,
+        stdout: Stream = BY_DEFAULT,
+        stderr: Stream = BY_DEFAULT,
         cwd: Directory = None,
         env: Mapping[str, str] | None = None,
         text: Literal[False],
         pty: bool = False,
-        size: tuple[int, int] = (24, 80),
+        size: tuple[int, int] | None = None,
         on_stdout: Callable[[bytes], object] | None = None,
         on_stderr: Callable[[bytes], object] | None = None,
     ) -> Process[bytes]: ...
@@ -149,14 +155,14 @@ class Programs:
         self,
         argv: Command,
         *,
-        stdin: Stream = subprocess.PIPE,
-        stdout: Stream = subprocess.PIPE,
-        stderr: Stream = subprocess.PIPE,
+        stdin: Stream = BY_DEFAULT,
+        stdout: Stream = BY_DEFAULT,
+        stderr: Stream = BY_DEFAULT,
         cwd: Directory = None,
         env: Mapping[str, str] | None = None,
         text: bool = True,
         pty: bool = False,
-        size: tuple[int, int] = (24, 80),
+        size: tuple[int, int] | None = None,
         on_stdout: Callable[[Any], object] | None = None,
         on_stderr: Callable[[Any], object] | None = None,
     ) -> Process[str] | Process[bytes]:
@@ -164,20 +170,22 @@ class Programs:
 
         Each stream is PIPE, DEVNULL, STDOUT (*stderr* alone), None for the caller's own, or an open file or descriptor; what is
         neither pipe nor null is relayed by a thread, because a guest never holds a descriptor of the host. Relayed bytes are
-        the guest's, control sequences for a terminal too. With *pty* all three
-        are one terminal of *size* rows and columns: `Process.stdin` and `stdout` are its two directions. *on_stdout* and
-        *on_stderr* are called in a thread with each piece of output, in the place of a file to read. `FileNotFoundError` or
-        `PermissionError` if there is no such program to execute.
+        the guest's, control sequences for a terminal too. With *pty* all three are one terminal of *size* rows and columns (24
+        and 80 by default): `Process.stdin` and `stdout` are its two directions. *on_stdout* and *on_stderr* are called in a
+        thread with each piece of output, in the place of a file to read. `FileNotFoundError` or `PermissionError` if there is
+        no such program to execute.
         """
-        from callgate.guest.popen import PIPE, Process, window_size
+        from callgate.guest.popen import Process, window_size
         from callgate.guest.stdio import Stdio
 
         program, _, listeners = self._prepared(argv, env, cwd, None, text, on_stdout, on_stderr)
         if pty:
-            if (stdin, stdout, stderr) != (PIPE, PIPE, PIPE) or on_stderr is not None:
-                raise ValueError("with pty=True the three streams are the terminal: leave them as they are")
-            stdio = Stdio.terminal(*self._open_pty(window_size(size)), listeners[0])
+            if any(stream is not BY_DEFAULT for stream in (stdin, stdout, stderr)) or on_stderr is not None:
+                raise ValueError("with pty=True stdin, stdout and stderr are one terminal: leave them out, and on_stderr= too")
+            stdio = Stdio.terminal(*self._open_pty(window_size((24, 80) if size is None else size)), listeners[0])
         else:
+            if size is not None:
+                raise ValueError("size= is that of a terminal: it goes with pty=True")
             stdio = Stdio.pipes(stdin, stdout, stderr, listeners)
         process: Process[str] | Process[bytes]
         if text:
@@ -228,22 +236,21 @@ class Programs:
     ) -> tuple[Program, bytes, Listeners]:
         """What every way of starting a program begins with."""
         program = prepare(argv, self._env.for_program(env), self._directory(cwd))
-        stdin = given.encode() if isinstance(given, str) else bytes(given or b"")
+        stdin = stdin_bytes(given)
         adapt = text_listener if text else bytes_listener
-        out, err = (None if listener is None else adapt(listener) for listener in listeners)
+        told = [listener(given, what) for given, what in zip(listeners, ("on_stdout", "on_stderr"), strict=True)]
+        out, err = (None if one is None else adapt(one) for one in told)
         return program, stdin, (out, err)
 
     def _directory(self, cwd: Directory) -> str:
         if cwd is None:
             return self._plan.workdir
-        path = os.fspath(cwd)
-        if not path or "\0" in path:
-            raise ValueError(f"cwd {path!r} is empty or holds a NUL character")
+        path = path_of_vm(cwd, "cwd")
         return path if path.startswith("/") else f"{self._plan.workdir.rstrip('/')}/{path}"
 
 
 def checked_result(result: Result[Any], check: bool) -> Result[Any]:
     """*result*; with *check*, `CalledProcessError` for a return code other than 0."""
-    if check and result.returncode:
-        raise subprocess.CalledProcessError(result.returncode, result.args, result.stdout, result.stderr)
+    if check:
+        result.check_returncode()
     return result

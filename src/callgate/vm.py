@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 from callgate.bindings.binding import CALL_SECONDS, Binding
 from callgate.bindings.registry import BindingRegistry
 from callgate.guest import guest_programs
+from callgate.guest.arguments import kind, mapping, path_of_vm
 from callgate.guest.callers import Callers
 from callgate.guest.environment import GuestEnvironment
 from callgate.guest.host_service import HostServiceHandle, PolicyGate
@@ -91,6 +92,8 @@ class VM(Programs):
         running.
         """
         _refuse_unbuilt(guest=guest, engine=engine, audit=audit)
+        if not isinstance(user, str):
+            raise TypeError(f"user is {kind(user)}, not the name of a user")
         endpoints = host_endpoints(hosts)
         self._bindings = BindingRegistry(bindings)
         self._log = DenialLog()
@@ -106,10 +109,10 @@ class VM(Programs):
                 failed.callback(cgroup.remove)
             self._plan = compile_plan(
                 self._policy,
-                files={path: _content(path, content) for path, content in (files or {}).items()},
-                mounts=[Mount(path, source.path, source.mode == "ro") for path, source in (mounts or {}).items()],
+                files={path: _content(path, content) for path, content in mapping(files, "files", "paths to contents").items()},
+                mounts=[_mount(path, source) for path, source in mapping(mounts, "mounts", "destinations to HostDir").items()],
                 user=user,
-                cwd=None if cwd is None else os.fspath(cwd),
+                cwd=None if cwd is None else path_of_vm(cwd, "cwd"),
                 runtime_image=runtime_image,
                 host_programs=guest_programs.programs(self._bindings.commands()),
                 noexec=noexec,
@@ -118,7 +121,7 @@ class VM(Programs):
             )
             may_read_all = self._policy.compiled()["env"].constant("read")
             self._env = GuestEnvironment(
-                {**base_environment(self._plan.user), **checked(env or {})},
+                {**base_environment(self._plan.user), **checked({} if env is None else env)},
                 authorize=lambda operation, name: self._authorize("env", operation, name),
                 may_read=lambda name: may_read_all or self._policy.decide("env", "read", name).allowed,
             )
@@ -188,12 +191,18 @@ class VM(Programs):
         """Call a binding as the guest would, and get what the guest would get: plain JSON data, or an iterator over it.
 
         Raises `PermissionDenied` if the policy refuses, `KeyError` if there is no such binding, `TypeError` for arguments it
-        does not take and for a result that is not JSON, `TimeoutError` where an async function takes too long, and whatever
-        the function raises.
+        does not take and for a result that is not JSON, `TimeoutError` where the function takes longer than its `timeout` (a sync
+        one goes on in its thread, and its result is thrown away), `ValueError` if the VM is closed, and whatever the function
+        raises.
         """
         from callgate.bindings.host_call import call_here
 
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a binding must be str, not {type(name).__name__}")
+        self._refuse_closed()
         self._authorize("binding", "*", name)
+        if name not in self._bindings:
+            raise KeyError(f"there is no binding {name!r}; there are: {', '.join(self._bindings) or 'none'}")
         return call_here(self._bindings[name], args, kwargs, lambda: self)
 
     @overload
@@ -225,6 +234,8 @@ class VM(Programs):
         """
 
         def register(function: _F) -> _F:
+            if not callable(function):
+                raise TypeError(f"a binding is a function; {function!r:.80} is {kind(function)}, which cannot be called")
             self._register(name or str(getattr(function, "__name__", "")), Binding(function, schema=schema, timeout=timeout))
             return function
 
@@ -295,8 +306,10 @@ class VM(Programs):
         """End every program and the VM itself, and wait until nothing of it is left. Calling it again does nothing."""
         self._guest.close()
         self._bindings.close()
+        self._spawned.hear()  # their return codes, for who asks without polling
 
     def __enter__(self) -> Self:
+        self._refuse_closed()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
@@ -304,6 +317,11 @@ class VM(Programs):
 
     def __repr__(self) -> str:
         return f"<VM {'closed' if self.closed else f'supervisor {self._supervisor.pid}'}>"
+
+    def _refuse_closed(self) -> None:
+        """What needs no supervisor would go on as if nothing had happened."""
+        if self.closed:
+            raise ValueError("the VM is closed")
 
     def _authorize(self, scope: str, operation: str, subject: str) -> None:
         verdict = self._policy.decide(scope, operation, subject)
@@ -313,6 +331,7 @@ class VM(Programs):
             raise error
 
     def _register(self, name: str, binding: Binding) -> None:
+        self._refuse_closed()
         known = set(self._bindings.commands())
         self._bindings.register(name, binding)
         for command in self._bindings.commands():
@@ -325,13 +344,13 @@ class VM(Programs):
             self._plan = replace(self._plan, policy=self._plan.policy.with_bindings())
             self._gate.replace(self._plan.policy)
 
-    def _directory(self, cwd: str | os.PathLike[str] | None) -> str:
-        if cwd is None:
-            return self._plan.workdir
-        path = os.fspath(cwd)
-        if not path or "\0" in path:
-            raise ValueError(f"cwd {path!r} is empty or holds a NUL character")
-        return path if path.startswith("/") else f"{self._plan.workdir.rstrip('/')}/{path}"
+
+def _mount(path: str, source: HostDir) -> Mount:
+    from callgate.vfs.host_directory import HostDir
+
+    if not isinstance(source, HostDir):
+        raise TypeError(f"mounts[{path!r}] is {kind(source)}, not a directory of the host, which is HostDir({str(source)!r})")
+    return Mount(path, source.path, source.mode == "ro")
 
 
 def _content(path: str, content: bytes | str) -> bytes:

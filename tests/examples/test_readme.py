@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,12 +46,56 @@ def test_examples_of_running_programs_do_what_they_say(project: Path, tmp_path: 
     )
     public = {name: getattr(callgate, name) for name in callgate.__all__}
     with callgate.VM() as vm:
-        exec(compile(spawning, "README.md", "exec"), {**public, "vm": vm})
+        names: dict[str, object] = {**public, "vm": vm}
+        exec(compile(spawning, "README.md", "exec"), names)
+    assert (names["echo"], names["answer"]) == ("6\n", "42\n")
+    assert '# "6\\n" and "42\\n": ' in spawning
     assert "No targets" in (tmp_path / "build.log").read_text()
     assert "asyncio.gather" in gathering
     compile("async def shown():\n" + "".join(f"    {line}\n" for line in gathering.splitlines()), "README.md", "exec")
     limits = limiting[limiting.index("Limits(") : limiting.rindex(")")]
     assert set(eval(limits, public).given()) == set(callgate.Limits.__dataclass_fields__)
+
+
+def test_examples_of_running_programs_pass_a_type_checker(project: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    spawning = next(block for block in blocks(project, "python") if "vm.spawn(" in block)
+    shown = tmp_path / "shown.py"
+    shown.write_text("from callgate import DEVNULL, STDOUT, VM\n\nvm = VM()\n" + spawning)
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text("from callgate import VM\n\nVM().spawn('true').stdin.write(b'')\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache")]
+    environment = {"MYPYPATH": str(project / "src"), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [*command, str(shown), str(wrong)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    # Bytes for a text stream are still found: the streams are not just anything.
+    errors = [line for line in done.stdout.splitlines() if ": error:" in line]
+    assert [error.partition(":")[0] for error in errors] == ["wrong.py"], done.stdout + done.stderr
+
+
+def test_names_that_are_awaited_are_those_it_says(project: Path) -> None:
+    import callgate
+
+    said = (project / "README.md").read_text().split("What may take a moment is awaited:")[1].split("`on_stdout=`")[0]
+    awaited, plain = said.split("The rest is plain:")
+
+    def names(text: str) -> set[str]:
+        return set(re.findall(r"`(\w+)`", text))
+
+    def coroutines(kind: type) -> set[str]:
+        return {name for name, value in vars(kind).items() if name[0] != "_" and inspect.iscoroutinefunction(value)}
+
+    kinds = callgate.aio.VM, callgate.aio.Process
+    assert names(awaited) - {"fs"} == coroutines(kinds[0]) | coroutines(kinds[1])
+    for name in names(plain):
+        assert any(hasattr(kind, name) for kind in kinds), name
 
 
 def test_set_up_is_exactly_two_commands(project: Path) -> None:

@@ -176,8 +176,7 @@ def test_a_vm_that_ends_ends_those_that_wait(vm_factory: Callable[..., VM]) -> N
     vm = vm_factory()
     process = vm.spawn(["sleep", "999"])
     threading.Timer(0.3, vm.close).start()
-    with pytest.raises(ValueError, match="closed"):
-        process.wait(30)
+    assert process.wait(30) == -signal.SIGKILL
     process.kill()
     process.close()
 
@@ -338,11 +337,11 @@ def test_the_keys_of_a_terminal_reach_the_foreground_group(vm: VM) -> None:
     def read_until(text: bytes) -> bytes:
         shown = b""
         while text not in shown:
-            shown += os.read(process.stdout.fileno(), 4096)  # type: ignore[union-attr]
+            shown += os.read(process.stdout.fileno(), 4096)
         return shown
 
     def type_in(keys: bytes) -> None:
-        os.write(process.stdin.fileno(), keys)  # type: ignore[union-attr]
+        os.write(process.stdin.fileno(), keys)
 
     read_until(b"$ ")
     type_in(b"sleep 999 | cat\n")

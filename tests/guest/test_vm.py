@@ -70,6 +70,11 @@ def test_check_raises_with_the_output(vm_factory: Factory) -> None:
     with pytest.raises(subprocess.CalledProcessError) as failure:
         vm.run("echo out; exit 3", check=True)
     assert (failure.value.returncode, failure.value.output) == (3, "out\n")
+    refusing = vm_factory(permissions=VAULT, files={"/home/agentos/vault/key": b""})
+    with pytest.raises(callgate.CalledProcessError) as refused:
+        refusing.run(["cat", "vault/key"], check=True)
+    assert [denial.subject for denial in refused.value.denials] == ["/home/agentos/vault/key"]
+    assert repr(refusing.run(["cat", "vault/key"])).endswith(", 1 denial)")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from callgate.guest.arguments import seconds, stdin_bytes
 from callgate.guest.relay import CHUNK
 from callgate.guest.result import Timeout
 from callgate.guest.streams import Capture, text_output
 
 if TYPE_CHECKING:
+    from callgate.guest.popen import MaybeNone
     from callgate.guest.popen import Process as SyncProcess
     from callgate.guest.result import Usage
     from callgate.kernel.audit import Denial
@@ -34,9 +36,9 @@ class Process:
         self._transports: list[asyncio.BaseTransport] = []
         self.args = process.args
         self.pid = process.pid
-        self.stdin: asyncio.StreamWriter | None = None
-        self.stdout: asyncio.StreamReader | None = None
-        self.stderr: asyncio.StreamReader | None = None
+        self.stdin: asyncio.StreamWriter | MaybeNone = None
+        self.stdout: asyncio.StreamReader | MaybeNone = None
+        self.stderr: asyncio.StreamReader | MaybeNone = None
         self.truncated = False
 
     @classmethod
@@ -116,6 +118,7 @@ class Process:
 
     async def wait(self, timeout: float | None = None) -> int:
         """Wait until the program, and everything it started, has ended; its return code. `Timeout` leaves it running."""
+        timeout = seconds(timeout, "timeout", past=True)
         try:
             async with asyncio.timeout(timeout):
                 await self._over.wait()
@@ -125,12 +128,13 @@ class Process:
 
     async def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:  # noqa: A002
         """Feed *input* (text or bytes), read both outputs to their end and wait; the VM's limit says how much of each is kept."""
+        timeout, data = seconds(timeout, "timeout", past=True), stdin_bytes(input)
         limit = self._process.output_limit
         captures = Capture(limit), Capture(limit)
         try:
             async with asyncio.timeout(timeout):
                 readers = (self.stdout, captures[0]), (self.stderr, captures[1])
-                await asyncio.gather(self._feed(input), *(_collect(reader, into) for reader, into in readers), self._over.wait())
+                await asyncio.gather(self._feed(data), *(_collect(reader, into) for reader, into in readers), self._over.wait())
         except TimeoutError:
             out, err = (self._decode(capture.content()) for capture in captures)
             raise Timeout(self.args, timeout or 0.0, out, err) from None
@@ -138,13 +142,13 @@ class Process:
         self.truncated = any(capture.truncated for capture in captures)
         return self._decode(captures[0].content()), self._decode(captures[1].content())
 
-    async def _feed(self, given: str | bytes | None) -> None:
+    async def _feed(self, data: bytes) -> None:
         if self.stdin is None:
-            if given:
+            if data:
                 raise ValueError("input was given, and stdin is not PIPE")
             return
         try:
-            self.stdin.write(given.encode() if isinstance(given, str) else given or b"")
+            self.stdin.write(data)
             await self.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
             pass  # the program does not want the rest

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from callgate.aio.process import Process
+from callgate.guest.arguments import seconds
 from callgate.guest.captured import KILL_GRACE, CapturedRun
 from callgate.guest.streams import text_output
 from callgate.programs import Directory, checked_result
@@ -40,8 +41,15 @@ class VM:
         self._arguments = arguments
         self._vm: SyncVM | None = None
 
+    @classmethod
+    def of(cls, vm: SyncVM) -> Self:
+        """The twin of a VM that was started already; closing either closes both."""
+        twin = cls(vm.policy)
+        twin._vm = vm
+        return twin
+
     async def open(self) -> Self:
-        """Start the VM, with the errors of `callgate.VM`. Calling it again does nothing."""
+        """Start the VM, with the errors of `callgate.VM`. Calling it again does nothing; `ValueError` once it was closed."""
         if self._vm is None:
             starting = asyncio.get_running_loop().run_in_executor(None, self._start)
             try:
@@ -49,6 +57,7 @@ class VM:
             except asyncio.CancelledError:
                 starting.add_done_callback(_close_started)
                 raise
+        self.sync._refuse_closed()
         return self
 
     def _start(self) -> SyncVM:
@@ -119,7 +128,7 @@ class VM:
         on_stderr: Callable[[Any], object] | None = None,
     ) -> Result[str] | Result[bytes]:
         """As `callgate.VM.run`. A cancelled call kills everything it started, and is over when that is gone."""
-        vm = self.sync
+        vm, timeout = self.sync, seconds(timeout, "timeout")
         program, stdin, listeners = vm._prepared(argv, env, cwd, input, text, on_stdout, on_stderr)
         decode: Callable[[bytes], Any] = text_output if text else bytes
         run = CapturedRun(
@@ -243,7 +252,10 @@ async def _to_the_end(run: CapturedRun[Any], timeout: float | None) -> Result[An
             raise  # a listener's own
     finally:
         if not over:
-            run.kill()
+            if limit.expired():
+                run.kill()
+            else:
+                run.abandon()
             async with asyncio.timeout(KILL_GRACE):
                 await _until_over(run)
     return run.result(None if over else timeout)
