@@ -115,12 +115,16 @@ class Connection:
 
     def _arm(self) -> None:
         """Have epoll wait for what can be dealt with now."""
+        while (mask := self._awaited()) != self._mask:
+            # Before it is looked once more: a call that ends meanwhile sees that reading waits for it, or is seen itself.
+            self._mask = mask
+            self._loop.rearm(self._fd, mask)
+
+    def _awaited(self) -> int:
         mask = select.EPOLLOUT if self._out else 0
         if not (self._ended or self._waits or self._out_bytes > FULL or len(self.calls) >= CALLS_MOST):
             mask |= _READABLE
-        if mask != self._mask:
-            self._mask = mask
-            self._loop.rearm(self._fd, mask)
+        return mask
 
     def look_again(self) -> None:
         """A call is over: read on, if that is what reading had to wait for, or hang up after the last."""
@@ -141,7 +145,7 @@ class Connection:
     @property
     def waits_for_calls(self) -> bool:
         """Whether `look_again` may change something now that a call is over."""
-        return self._ended or len(self.calls) >= CALLS_MOST - 1
+        return self._ended or not self._mask & _READABLE
 
     def _on_event(self, mask: int) -> None:
         if mask & _GONE:
