@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,10 @@ FULL: Final = 1 << 18
 CALLS_MOST: Final = 16
 #: Messages up to this many bytes are read without asking for an allowance.
 SMALL: Final = 1 << 15
+#: Messages of one connection that are dealt with in a row, and the seconds after which there is no next one: then it is the turn
+#: of others. One read may bring a thousand.
+IN_A_ROW: Final = 16
+_ROW_SECONDS: Final = 0.001
 
 
 class Connection:
@@ -48,6 +53,7 @@ class Connection:
         self._decoder = FrameDecoder()
         self._ended = False  # the guest sends no more
         self._waits = False  # for an allowance
+        self._sender = 0  # of what the decoder holds
         self.closed = False
         self.reserved = 0  # bytes of the service's allowance, for the message that is being read
         self.calls: dict[int, Call] = {}  # guarded by the service
@@ -56,7 +62,7 @@ class Connection:
         self._drained: list[Callable[[], object]] = []
         self._mask = _READABLE  # what epoll waits for; hang-ups are always told
         sock.setblocking(False)
-        loop.watch(self._fd, _READABLE, self._on_event)
+        loop.watch(service.party, self._fd, _READABLE, self._on_event)
 
     # -- sending -----------------------------------------------------------------------------------------------------------
 
@@ -115,12 +121,16 @@ class Connection:
 
     def _arm(self) -> None:
         """Have epoll wait for what can be dealt with now."""
+        while (mask := self._awaited()) != self._mask:
+            # Before it is looked once more: a call that ends meanwhile sees that reading waits for it, or is seen itself.
+            self._mask = mask
+            self._loop.rearm(self._fd, mask)
+
+    def _awaited(self) -> int:
         mask = select.EPOLLOUT if self._out else 0
         if not (self._ended or self._waits or self._out_bytes > FULL or len(self.calls) >= CALLS_MOST):
             mask |= _READABLE
-        if mask != self._mask:
-            self._mask = mask
-            self._loop.rearm(self._fd, mask)
+        return mask
 
     def look_again(self) -> None:
         """A call is over: read on, if that is what reading had to wait for, or hang up after the last."""
@@ -141,7 +151,7 @@ class Connection:
     @property
     def waits_for_calls(self) -> bool:
         """Whether `look_again` may change something now that a call is over."""
-        return self._ended or len(self.calls) >= CALLS_MOST - 1
+        return self._ended or not self._mask & _READABLE
 
     def _on_event(self, mask: int) -> None:
         if mask & _GONE:
@@ -157,7 +167,7 @@ class Connection:
             for callback in drained:
                 callback()
             self.look_again()
-        if mask & _READABLE and not self.closed:
+        if (mask & _READABLE or self._decoder.more) and not self.closed:
             try:
                 self._read()
             except BaseException:  # a defect here: the guest hears of its end instead of waiting for ever
@@ -167,56 +177,79 @@ class Connection:
     # -- reading -----------------------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        bodies: list[bytes] = []
-        sender = 0
-        trouble: FrameError | None = None
+        if self._decoder.more:  # first what was read already: more is read only when that is answered
+            if not self.is_full():
+                self._answer(None)
+            return
         size = _LONG_CHUNK if self._decoder.wanted > SMALL else _CHUNK
         try:
             data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY)
         except BlockingIOError:
             return
         except OSError:
-            self._ended = True
-        else:
-            if ancillary and ancillary[0][1] == socket.SCM_CREDENTIALS:
-                sender = int.from_bytes(ancillary[0][2][:_INT], sys.byteorder)
-            try:
-                if data:
-                    bodies = self._decoder.feed(data)
-                else:
-                    self._ended = True
-                    if self._decoder.inside:
-                        trouble = FrameError("the stream ended within a message")
-            except FrameError as error:
-                self._ended = True
-                trouble = error
-        whole = len(bodies) == 1 and not self._decoder.inside and not self._service.gate.is_deputy(sender)
-        if whole and len(bodies[0]) < SMALL and self._service.answer_here(self, bodies[0]):
+            self._end(None)
             return
-        calls = self._receive(bodies, sender)
+        sender = 0
+        if ancillary and ancillary[0][1] == socket.SCM_CREDENTIALS:
+            sender = int.from_bytes(ancillary[0][2][:_INT], sys.byteorder)
+        if not data:
+            self._end("the stream ended within a message" if self._decoder.inside else None)
+            return
+        try:
+            body = self._decoder.feed(data)
+        except FrameError as error:
+            self._end(str(error))
+            return
+        if (
+            body is not None
+            and len(body) < SMALL
+            and not self._decoder.inside
+            and not self._service.gate.is_deputy(sender)
+            and self._service.answer_here(self, body)
+        ):
+            return
+        self._sender = sender
+        self._answer(body)
+
+    def _answer(self, body: bytes | None) -> None:
+        """Answer a message, if there is one, and some of those that the decoder still has; the rest at the next turn."""
+        service, decoder = self._service, self._decoder
+        calls: list[Call] = []
+        trouble: FrameError | None = None
+        left, until = IN_A_ROW, time.monotonic() + _ROW_SECONDS
+        try:
+            if body is None and decoder.more:
+                body = decoder.feed()
+            while body is not None:
+                reserved, self.reserved = self.reserved, 0
+                call = service.receive(self, body, self._sender, reserved)
+                if call is not None:
+                    calls.append(call)
+                left -= 1
+                if not decoder.more or left == 0 or self.is_full() or time.monotonic() > until:
+                    break
+                body = decoder.feed()
+        except FrameError as error:
+            trouble = error
         if trouble is not None:
-            self._service.complain(self, str(trouble))
-        if self._ended or self._waits or len(self.calls) >= CALLS_MOST:
+            self._end(str(trouble))
+        elif decoder.more:
+            if not self.is_full():  # else sending goes on with it
+                self._loop.again(self._fd)
+        elif decoder.wanted > SMALL and not self.reserved:
+            with self._lock:
+                self._waits = not service.reserve(self, min(decoder.wanted, MESSAGE_MAX))
+        if self._waits or len(self.calls) >= CALLS_MOST:
             self.look_again()
         for call in calls:
-            self._service.submit(call)
+            service.submit(call)
 
-    def _receive(self, bodies: list[bytes], sender: int) -> list[Call]:
-        """The calls among whole messages; the others are answered. Sees to the allowance for the message that has begun."""
-        reserved = 0
-        if bodies:
-            reserved, self.reserved = self.reserved, 0
-        wanted = self._decoder.wanted
-        if wanted > SMALL and not self.reserved and not self._ended:
-            with self._lock:
-                self._waits = not self._service.reserve(self, min(wanted, MESSAGE_MAX))
-        calls = []
-        for body in bodies:
-            call = self._service.receive(self, body, sender, reserved)
-            reserved = 0
-            if call is not None:
-                calls.append(call)
-        return calls
+    def _end(self, complaint: str | None) -> None:
+        """Read no more: the guest sends nothing, or nothing that is a message."""
+        self._ended = True
+        if complaint is not None:
+            self._service.complain(self, complaint)
+        self.look_again()
 
     # -- the end -----------------------------------------------------------------------------------------------------------
 

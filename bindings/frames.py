@@ -13,15 +13,16 @@ class FrameError(ValueError):
 
 
 class FrameDecoder:
-    """Cuts a stream into messages. Nothing is kept of a message whose length is refused."""
+    """Cuts a stream into messages, one for each `feed`. Nothing is kept of a message whose length is refused."""
 
     def __init__(self) -> None:
         self._pending = bytearray()
         self._wanted = 0  # bytes of the message that has begun, its length field included; 0: not known yet
+        self.more = False  # whether `feed` without data may have a message, or an error, to give
 
     @property
     def wanted(self) -> int:
-        """How long the message that has begun is, or 0."""
+        """How long the message that has begun is, or 0. Known once there is no `more`."""
         return self._wanted
 
     @property
@@ -29,31 +30,30 @@ class FrameDecoder:
         """Whether the stream would be cut short if it ended here."""
         return bool(self._pending)
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """The messages that *data* completes, in order. `FrameError` for a length of 0 or above `MESSAGE_MAX`.
+    def feed(self, data: bytes = b"") -> bytes | None:
+        """The next message, if one is complete with *data*. While there are `more`, the others want to be had without data.
 
-        The decoder is of no more use after an error.
+        `FrameError` for a length of 0 or above `MESSAGE_MAX`, after the messages before it; the decoder is of no more use then.
         """
         if not self._pending and 0 < int.from_bytes(data[:LENGTH_BYTES], "big") == len(data) - LENGTH_BYTES:
-            return [data[LENGTH_BYTES:]]  # the usual case: one message, whole
+            return data[LENGTH_BYTES:]  # the usual case: one message, whole
         pending = self._pending
         pending += data
-        messages: list[bytes] = []
-        start = 0
-        while len(pending) - start >= LENGTH_BYTES:
-            length = _length(pending[start : start + LENGTH_BYTES])
-            if not 0 < length <= MESSAGE_MAX:
-                raise FrameError(f"a message of {length} bytes; the length must be 1 to {MESSAGE_MAX}")
-            end = start + LENGTH_BYTES + length
-            self._wanted = end - start
-            if len(pending) < end:
-                break
-            messages.append(bytes(memoryview(pending)[start + LENGTH_BYTES : end]))
-            start = end
-            self._wanted = 0
-        if start:
-            del pending[:start]
-        return messages
+        self.more = False
+        if len(pending) < LENGTH_BYTES:
+            return None
+        length = int.from_bytes(pending[:LENGTH_BYTES], "big")
+        if not 0 < length <= MESSAGE_MAX:
+            raise FrameError(f"a message of {length} bytes; the length must be 1 to {MESSAGE_MAX}")
+        end = LENGTH_BYTES + length
+        if len(pending) < end:
+            self._wanted = end
+            return None
+        message = bytes(memoryview(pending)[LENGTH_BYTES:end])
+        del pending[:end]
+        self._wanted = 0
+        self.more = len(pending) >= LENGTH_BYTES
+        return message
 
 
 def frame(body: bytes) -> bytes:
@@ -61,7 +61,3 @@ def frame(body: bytes) -> bytes:
     if not 0 < len(body) <= MESSAGE_MAX:
         raise FrameError(f"a message of {len(body)} bytes; the length must be 1 to {MESSAGE_MAX}")
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
-
-
-def _length(data: bytes | bytearray) -> int:
-    return int.from_bytes(data[:LENGTH_BYTES], "big")

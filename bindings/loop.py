@@ -2,6 +2,9 @@
 
 Host functions that are known to be quick run on this thread as well (`begin_here`). Should one not come back, a second thread,
 which looks every few milliseconds while such calls are made, starts another in its place; the first ends with its function.
+
+A VM's guests may have any number of messages under way. They are answered in short pieces, one of each VM after the other, and in
+between it is looked who else has come: a call waits for about one piece of each other VM, whatever they have left to do.
 """
 
 from __future__ import annotations
@@ -16,12 +19,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-#: Told which of `select.EPOLL*` happened.
+from callgate.bindings.turns import Party, Turns
+
+#: Told which of `select.EPOLL*` happened; 0: it asked to be called `again`.
 Handler: TypeAlias = Callable[[int], None]
 
 _EVENTS_AT_ONCE: Final = 64
 #: How often it is looked whether what runs on the loop's thread is still the same, in seconds.
 _LOOK_SECONDS: Final = 0.02
+#: How long VMs take turns, in seconds, before it is looked who else has something to do: that costs as much as a short call.
+_TURNS_SECONDS: Final = 0.0005
 _LONGEST_WAIT: Final = 86_400.0  # epoll takes no infinity
 
 
@@ -32,6 +39,8 @@ class Loop:
         self._epoll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._handlers: dict[int, Handler] = {self._bell: lambda _: None}
+        self._parties: dict[int, Party] = {}  # by descriptor
+        self._turns = Turns()
         self._errands: deque[Callable[[], None]] = deque()
         self._clocks: dict[Callable[[float], float], None] = {}
         self._wakes_at = math.inf
@@ -42,7 +51,7 @@ class Loop:
         self._epoll.register(self._bell, select.EPOLLIN | select.EPOLLET)
         self._over = False
         self._bell_lock = threading.RLock()
-        self._turns = 0  # how often something ran here
+        self._begun = 0  # how often something ran here
         self._adopt: Callable[[], None] | None = None  # set while something does
         self._turn_lock = threading.Lock()
         self._look = threading.Event()  # set while things run here
@@ -79,9 +88,10 @@ class Loop:
         """Whether the calling thread is the loop's."""
         return threading.current_thread() is self._thread
 
-    def watch(self, fd: int, mask: int, handler: Handler) -> None:
-        """Call *handler* on the loop's thread for events of *fd*."""
+    def watch(self, party: Party, fd: int, mask: int, handler: Handler) -> None:
+        """Call *handler* on the loop's thread for events of *fd*, when it is the turn of *party*."""
         self._handlers[fd] = handler
+        self._parties[fd] = party
         self._epoll.register(fd, mask)
 
     def rearm(self, fd: int, mask: int) -> None:
@@ -91,7 +101,12 @@ class Loop:
     def forget(self, fd: int) -> None:
         """Stop waiting for *fd*, which is about to be closed."""
         del self._handlers[fd]
+        self._parties.pop(fd).waiting.pop(fd, None)
         self._epoll.unregister(fd)
+
+    def again(self, fd: int) -> None:
+        """In a handler: call the one of *fd* again, with no event, after the others whose turn it is."""
+        self._turns.add(self._parties[fd], fd, 0)
 
     def run_soon(self, errand: Callable[[], None]) -> None:
         """Call *errand* on the loop's thread. From any thread, in a finalizer too; nothing happens once the loop has ended."""
@@ -123,7 +138,7 @@ class Loop:
 
         If it does not end soon, *adopt* is called, once, by the thread that watches, and the loop goes on in another.
         """
-        self._turns += 1
+        self._begun += 1
         self._adopt = adopt
         if not self._looking:
             self._looking = True
@@ -143,13 +158,13 @@ class Loop:
     def _watch_turns(self) -> None:
         while not self._over:
             self._look.wait()
-            seen = self._turns
+            seen = self._begun
             time.sleep(_LOOK_SECONDS)
-            if self._turns != seen:
+            if self._begun != seen:
                 continue
             with self._turn_lock:
                 adopt = self._adopt
-                if adopt is not None and self._turns == seen:
+                if adopt is not None and self._begun == seen:
                     self._adopt = None
                     self._guarded(adopt)
                     self._thread = self._new_thread()
@@ -157,24 +172,27 @@ class Loop:
                     continue
             self._looking = False
             self._look.clear()
-            if (self._turns != seen and not self._over) or self._looking:
+            if (self._begun != seen and not self._over) or self._looking:
                 self._looking = True
                 self._look.set()  # something began between the look and the clearing
 
     def _run(self) -> None:
         global _current
-        this, handlers, poll = threading.current_thread(), self._handlers, self._epoll.poll
+        this, handlers, poll, turns = threading.current_thread(), self._handlers, self._epoll.poll, self._turns
         while True:
-            wait = min(self._wakes_at - time.monotonic(), _LONGEST_WAIT)
-            for fd, mask in poll(wait if wait > 0 else 0, _EVENTS_AT_ONCE):
-                handler = handlers.get(fd)
+            wait = 0.0 if turns else min(self._wakes_at - time.monotonic(), _LONGEST_WAIT)
+            events = poll(wait if wait > 0 else 0, _EVENTS_AT_ONCE)
+            if len(events) == 1 and not turns:  # the usual case: nobody to take turns with
+                handler = handlers.get(events[0][0])
                 if handler is not None:
                     try:
-                        handler(mask)
+                        handler(events[0][1])
                     except Exception:  # noqa: BLE001 - see `_guarded`, without the cost of the call
                         sys.excepthook(*sys.exc_info())
                     if self._thread is not this:
                         return  # another one took over while a function ran here
+            elif not self._take_turns(events):
+                return
             while self._errands:
                 self._guarded(self._errands.popleft())
             while self._dues:
@@ -198,6 +216,28 @@ class Loop:
                     self._farewells.pop().set()
                 if over:
                     return
+
+    def _take_turns(self, events: list[tuple[int, int]]) -> bool:
+        """Deal with events, and with what is left of earlier ones, for a while. False: another thread took over meanwhile."""
+        this, turns, handlers = threading.current_thread(), self._turns, self._handlers
+        for fd, mask in events:
+            party = self._parties.get(fd)
+            if party is not None:  # not the bell
+                turns.add(party, fd, mask)
+        until = time.monotonic() + _TURNS_SECONDS
+        while turns:
+            fd, mask = turns.take()
+            if fd < 0:
+                continue
+            try:
+                handlers[fd](mask)
+            except Exception:  # noqa: BLE001 - see `_guarded`
+                sys.excepthook(*sys.exc_info())
+            if self._thread is not this:
+                return False
+            if time.monotonic() > until:
+                break
+        return True
 
     def _ask(self, clock: Callable[[float], float]) -> None:
         self._wakes_at = min(self._wakes_at, clock(time.monotonic()))

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
@@ -25,6 +26,7 @@ from callgate.bindings.loop import Loop
 from callgate.bindings.registry import BindingRegistry, Registered
 from callgate.bindings.replies import CallReplies, Replies, ResultError, encoded
 from callgate.bindings.requests import Request, RequestError, parse
+from callgate.bindings.turns import Party
 from callgate.bindings.workers import Workers
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ class HostService:
         self.registry = registry
         self.gate = gate
         self._vm = vm  # a weak reference: the loop holds the service, and a VM nobody holds should end
+        self.party = Party()
         self._listener = listener
         self._workers = Workers(WORKERS_MOST)
         self._lock = threading.Lock()
@@ -100,7 +103,7 @@ class HostService:
 
     def _begin(self) -> None:
         self._loop.add_clock(self._expire)
-        self._loop.watch(self._listener.fileno(), select.EPOLLIN, self._accept)
+        self._loop.watch(self.party, self._listener.fileno(), select.EPOLLIN, self._accept)
 
     def _accept(self, _: int) -> None:
         try:
@@ -134,7 +137,7 @@ class HostService:
             self._loop.guests += 1
             self._connections.add(Connection(self, self._loop, sock))
             return
-        with sock:
+        with sock, suppress(OSError):  # whoever connected may be gone already
             failure = Failure(BUSY, f"the VM has {len(self._connections)} connections to its host service, which is the most")
             body = CallReplies(None).failure(failure)
             sock.setblocking(False)

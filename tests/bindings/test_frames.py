@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from callgate.bindings.frames import LENGTH_BYTES, MESSAGE_MAX, FrameDecoder, FrameError, frame
+
+
+def fed(decoder: FrameDecoder, data: bytes) -> Iterator[bytes]:
+    """All messages that *data* completes."""
+    body = decoder.feed(data)
+    while body is not None:
+        yield body
+        body = decoder.feed()
+
 
 bodies = st.lists(st.binary(min_size=1, max_size=300), max_size=8)
 
@@ -18,7 +28,7 @@ def test_messages_survive_any_cutting_of_the_stream(bodies: list[bytes], cuts: l
     stream = b"".join(map(frame, bodies))
     places = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     decoder = FrameDecoder()
-    found = [body for start, end in itertools.pairwise(places) for body in decoder.feed(stream[start:end])]
+    found = [body for start, end in itertools.pairwise(places) for body in fed(decoder, stream[start:end])]
     assert found == bodies
     assert not decoder.inside
 
@@ -29,7 +39,7 @@ def test_any_bytes_are_messages_or_one_error(chunks: list[bytes]) -> None:
     rest = b"".join(chunks)
     try:
         for chunk in chunks:
-            for body in decoder.feed(chunk):
+            for body in fed(decoder, chunk):
                 assert rest[:LENGTH_BYTES] == len(body).to_bytes(LENGTH_BYTES, "big")
                 assert rest[LENGTH_BYTES:].startswith(body)
                 rest = rest[LENGTH_BYTES + len(body) :]
@@ -48,10 +58,19 @@ def test_the_longest_message_is_taken_and_its_length_told_in_advance() -> None:
     decoder = FrameDecoder()
     body = b"x" * MESSAGE_MAX
     whole = frame(body)
-    assert decoder.feed(whole[:10]) == []
+    assert decoder.feed(whole[:10]) is None
     assert (decoder.wanted, decoder.inside) == (len(whole), True)
-    assert decoder.feed(whole[10:]) == [body]
+    assert decoder.feed(whole[10:]) == body
     assert (decoder.wanted, decoder.inside) == (0, False)
+
+
+def test_a_message_is_had_at_a_time_and_a_bad_length_after_those_before_it() -> None:
+    decoder = FrameDecoder()
+    assert decoder.feed(frame(b"one") + frame(b"two") + b"\0\0\0\0") == b"one"
+    assert (decoder.more, decoder.feed(), decoder.more) == (True, b"two", True)
+    with pytest.raises(FrameError, match="a message of 0 bytes"):
+        decoder.feed()
+    assert not decoder.more
 
 
 @pytest.mark.parametrize("size", [0, MESSAGE_MAX + 1])
