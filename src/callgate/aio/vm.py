@@ -40,6 +40,13 @@ class VM:
         self._arguments = arguments
         self._vm: SyncVM | None = None
 
+    @classmethod
+    def of(cls, vm: SyncVM) -> Self:
+        """The twin of a VM that was started already; closing either closes both."""
+        twin = cls(vm.policy)
+        twin._vm = vm
+        return twin
+
     async def open(self) -> Self:
         """Start the VM, with the errors of `callgate.VM`. Calling it again does nothing."""
         if self._vm is None:

@@ -97,6 +97,7 @@ def _parser() -> Parser:
         "program cannot be executed; 127 there is no such program",
     )
     _add_vm_options(run)
+    _add_run_options(run)
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
     run.set_defaults(command_function=_run)
 
@@ -104,13 +105,16 @@ def _parser() -> Parser:
         "shell", help="an interactive shell in a fresh VM", description="As run, with /bin/sh as PROGRAM."
     )
     _add_vm_options(shell)
+    _add_run_options(shell)
     shell.set_defaults(command_function=_shell)
 
     serve = commands.add_parser(
         "mcp",
         help="serve a VM to an MCP client",
         description="Serves one VM over standard input and output as an MCP server with the tools run, read_file, write_file, "
-        "list_dir, fetch_port and explain, all judged by the policy. Needs the package mcp: pip install 'callgate[mcp]'",
+        "list_dir, fetch_port and explain, all judged by the policy, the program that run is told to start too. Ends with the "
+        "client's standard input, or by SIGINT, SIGTERM or SIGHUP. Needs the package mcp: pip install 'callgate[mcp]'",
+        epilog="exit codes: 0 the client has left; 128 + N signal N came; 2 wrong usage or policy; 125 the VM could not be started",
     )
     _add_vm_options(serve)
     serve.set_defaults(command_function=_mcp)
@@ -169,14 +173,15 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SRC:DST[:ro|rw|cow]",
-        help="show the host folder SRC at DST in the VM, read-only unless :rw is given (repeatable)",
+        help="show the host folder SRC at DST in the VM, read-only unless :rw is given; cow is not built yet (repeatable)",
     )
     parser.add_argument("--env", action="append", default=[], metavar="K=V", help="set a variable of the guest (repeatable)")
     parser.add_argument("--cwd", metavar="D", help="working directory in the VM")
     parser.add_argument("--noexec", action="store_true", help="nothing that the guest can write is executed")
-    parser.add_argument("--guest", default="native", choices=["native", "wasm"], help="kind of guest (default: native)")
+    parser.add_argument(
+        "--guest", default="native", choices=["native", "wasm"], help="kind of guest (default: native); wasm is not built yet"
+    )
     parser.add_argument("--engine", default="auto", metavar="E", help="what enforces the policy (default: auto)")
-    parser.add_argument("--timeout", metavar="SECONDS", help="end everything after this time and exit with 124")
     parser.add_argument(
         "--limit",
         action="append",
@@ -191,6 +196,11 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="start although this limit (memory, cpu_seconds, or cgroup for both) cannot be enforced fully here (repeatable)",
     )
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What concerns the one program that is run."""
+    parser.add_argument("--timeout", metavar="SECONDS", help="end everything after this time and exit with 124")
     parser.add_argument(
         "--json",
         action="store_true",
