@@ -158,6 +158,7 @@ def test_a_client_works_in_the_vm_and_is_refused_what_the_policy_refuses(policy:
         seen["refused write"] = await tool("write_file", path="/home/agentos/vault/key", content="x")
         seen["allowed"] = await tool("explain", scope="fs", operation="read", subject="/tmp/x")
         seen["denied"] = await tool("explain", scope="network", operation="http", subject="tcp://example.com:80")
+        seen["no path"] = await tool("explain", scope="fs", operation="read", subject="vault/key")
         seen["nonsense"] = await tool("explain", scope="fs", operation="fly", subject="/tmp/x")
 
     session(policy, work)
@@ -174,6 +175,7 @@ def test_a_client_works_in_the_vm_and_is_refused_what_the_policy_refuses(policy:
     assert "/home/agentos/vault/key': blocked by fs.write policy" in seen["refused write"]
     assert seen["allowed"]["allowed"] is True
     assert (seen["denied"]["allowed"], seen["denied"]["rule"]) == (False, "mode")
+    assert "absolute path" in seen["no path"]
     assert "fly" in seen["nonsense"]
 
 

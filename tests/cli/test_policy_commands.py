@@ -150,6 +150,22 @@ def test_explain_of_an_unknown_name_hints_at_the_right_one(arguments: tuple[str,
     assert "did you mean" in only_line(done)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("fs", "read", "vault/key"), "absolute path"),
+        (("fs", "read", "/home/agentos/x/../vault/key"), "'..'"),
+        (("network", "http", "example.com"), "host:port, for example"),
+        (("network", "http", "https://example.com/"), "host:port, for example"),
+        (("env", "read", ""), "the subject is empty"),
+    ],
+)
+def test_explain_of_what_is_no_subject_is_an_error(arguments: tuple[str, str, str], says: str) -> None:
+    done = callgate("explain", DENY_VAULT, *arguments)
+    assert done.returncode == 2
+    assert says in only_line(done)
+
+
 def test_schema_accepts_a_good_policy_and_refuses_a_bad_one() -> None:
     done = callgate("schema")
     assert (done.returncode, done.stderr) == (0, "")

@@ -128,12 +128,13 @@ def _parser() -> Parser:
     explain = commands.add_parser(
         "explain",
         help="say what a policy decides and why",
-        description="Prints the verdict, what decided it and why. Exit code 0: allowed; 1: denied; 2: error",
+        description="Prints the verdict, what decided it and why. Only the policy is asked: links are not followed and names not "
+        "looked up, so give the path that a link leads to. Exit code 0: allowed; 1: denied; 2: error",
     )
     explain.add_argument("policy", metavar="POLICY", help=POLICY_HELP)
     explain.add_argument("scope", metavar="SCOPE", help="fs, network, childProcess, process, env or binding")
     explain.add_argument("operation", metavar="OPERATION", help="one of the scope's operations; '*' in process and binding")
-    explain.add_argument("subject", metavar="SUBJECT", help="a path, host:port, command, action:pid, variable or binding")
+    explain.add_argument("subject", metavar="SUBJECT", help="an absolute path without '..', host:port (for dns a host), command, action:pid, variable or binding")
     explain.set_defaults(command_function=_explain)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of a policy")
