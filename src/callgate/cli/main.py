@@ -2,7 +2,7 @@
 
 2    usage: the command line, the policy or a file it names is wrong; nothing was started
 125  the VM could not be started; nothing ran unconfined
-124, 126, 127 and the program's own code come from `run` (run.py)
+74, 124, 126, 127 and the program's own code come from `run` (run.py)
 """
 
 from __future__ import annotations
@@ -72,13 +72,18 @@ def _write_no_more() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Puts /dev/null where the caller closed 0, 1 or 2: the next descriptor opened would otherwise take its place."""
+    """Puts /dev/null where the caller closed 0, 1 or 2: the next descriptor opened would otherwise take its place.
+
+    Who writes to one that was closed is told so (EBADF) as if it still were: nothing is lost in silence.
+    """
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
             # open(2) takes the lowest number that is free, which is this one. Child processes have theirs too.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+            if fd == 1:
+                sys.stdout = open(1, "w", closefd=False)
 
 
 def _parser() -> Parser:
@@ -93,7 +98,8 @@ def _parser() -> Parser:
         usage="callgate run [options] [--] PROGRAM [ARGUMENT ...]",
         description="Runs PROGRAM in a fresh VM. Its exit code is passed on (128 + N when signal N ended it) and so are its "
         "standard streams; what was refused is summed up on stderr afterwards.",
-        epilog="exit codes: the program's own; 2 wrong usage or policy; 124 timeout; 125 the VM could not be started; 126 the "
+        epilog="exit codes: the program's own; 2 wrong usage or policy; 74 the program succeeded, but its output could not be "
+        "written; 124 timeout; 125 the VM could not be started; 126 the "
         "program cannot be executed; 127 there is no such program",
     )
     _add_vm_options(run)

@@ -50,8 +50,12 @@ def mcp(arguments: argparse.Namespace) -> int:
 
     if arguments.policy == "-":
         raise UsageError("--policy -: standard input is the client's; name a file")
-    if sys.stdout is None or sys.stdin is None:
-        raise UsageError(f"standard {'output' if sys.stdout is None else 'input'} is closed; an MCP client is expected there")
+    if sys.stdin is None:
+        raise UsageError("standard input is closed; an MCP client is expected there")
+    try:
+        os.write(1, b"")
+    except OSError as error:
+        raise UsageError(f"standard output: {error.strerror}; an MCP client is expected there") from None
     with vm_of(arguments) as vm:
         server = make_server(vm)
         with _ended_by_signals() as ending:
