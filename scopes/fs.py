@@ -39,7 +39,7 @@ def canonical_subject(subject: str, operation: str) -> str:  # noqa: ARG001 - th
 
 
 def unclear(subject: str) -> str | None:
-    """Why a subject that somebody asks about is none, or None. Empty and ``.`` components change nothing; ``..`` does at a link."""
+    """Why a subject that somebody asks about is none, or None. Empty and ``.`` components mean nothing; ``..`` may, at a link."""
     if not subject.startswith("/"):
         return f"{shown_value(subject)} is not an absolute path, which is what is judged"
     if ".." in subject.split("/"):

@@ -140,7 +140,11 @@ def _parser() -> Parser:
     explain.add_argument("policy", metavar="POLICY", help=POLICY_HELP)
     explain.add_argument("scope", metavar="SCOPE", help="fs, network, childProcess, process, env or binding")
     explain.add_argument("operation", metavar="OPERATION", help="one of the scope's operations; '*' in process and binding")
-    explain.add_argument("subject", metavar="SUBJECT", help="an absolute path without '..', host:port (for dns a host), command, action:pid, variable or binding")
+    explain.add_argument(
+        "subject",
+        metavar="SUBJECT",
+        help="an absolute path without '..', host:port (for dns a host), command, action:pid, variable or binding",
+    )
     explain.set_defaults(command_function=_explain)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of a policy")
