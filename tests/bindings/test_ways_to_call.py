@@ -92,7 +92,7 @@ def test_help_follows_references_and_a_schema_that_holds_itself_ends(vm_factory:
     either = {"anyOf": [{"$ref": "#/$defs/either"}, {"type": "null"}]}
     properties = {"tree": {"$ref": "#/$defs/node"}, "either": {"$ref": "#/$defs/either"}}
     schema = {"type": "object", "properties": properties, "$defs": {"node": node, "either": either}}
-    bindings = {"plant": Binding(lambda tree=None, either=None: None, schema=schema)}
+    bindings = {"plant": Binding(lambda **_: None, schema=schema)}
     lines = vm_factory(bindings=bindings).run("plant --help").stdout.splitlines()
     at = lines.index("  --tree  object")
     assert lines[at + 1 : at + 3] == ["      value  integer  what it holds", "      next  object"]
@@ -144,7 +144,7 @@ def test_commands_explain_themselves(vm_factory: Factory) -> None:
         "  --query  string  (required)",
         "  --limit  integer  (default 10)",
         "  --exact  boolean  (default false)",
-        "  --tags  array|null  (default null)",
+        "  --tags  array of string|null  (default null)",
         "  --json OBJECT, --json-file FILE  all arguments as one JSON object",
     ]
     assert vm.run("math --help").stdout.splitlines()[1].split() == ["add", "Adds", "two", "integers."]

@@ -83,7 +83,7 @@ def _open_closed_streams() -> None:
             # open(2) takes the lowest number that is free, which is this one. Child processes have theirs too.
             os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
             if fd == 1:
-                sys.stdout = open(1, "w", closefd=False)
+                sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - it is as standard as the others
 
 
 def _parser() -> Parser:
@@ -120,7 +120,8 @@ def _parser() -> Parser:
         description="Serves one VM over standard input and output as an MCP server with the tools run, read_file, write_file, "
         "list_dir, fetch_port and explain, all judged by the policy, the program that run is told to start too. Ends with the "
         "client's standard input, or by SIGINT, SIGTERM or SIGHUP. Needs the package mcp: pip install 'callgate[mcp]'",
-        epilog="exit codes: 0 the client has left; 128 + N signal N came; 2 wrong usage or policy; 125 the VM could not be started",
+        epilog="exit codes: 0 the client has left; 128 + N signal N came; 2 wrong usage or policy; 125 the VM could not be "
+        "started",
     )
     _add_vm_options(serve)
     serve.set_defaults(command_function=_mcp)

@@ -281,7 +281,7 @@ def _so_far(timeout: Timeout) -> str:
     """What is known of a run that took too long."""
     parts = [f"ended after {timeout.timeout:g} seconds", f"stdout so far: {_shortened(timeout.output or '')!r}"]
     if timeout.stderr:
-        parts.append(f"stderr so far: {_shortened(timeout.stderr)!r}")
+        parts.append(f"stderr so far: {_shortened(str(timeout.stderr))!r}")
     return "; ".join([*parts, *(f"refused: {message}" for message in _messages(timeout.denials))])
 
 
