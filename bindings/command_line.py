@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = "callgate-bindings"
 _HELP = ("--help", "-h")
+_DEPTH = 4  # of schemas within schemas that help shows; a schema may hold itself
 
 
 class UsageError(ValueError):
@@ -204,23 +205,60 @@ def _help(binding: Registered) -> str:
     if schema.get("properties"):
         lines.append("")
     for name, form in schema.get("properties", {}).items():
-        notes = [_kind(form), form.get("description", "")]
+        notes = [_kind(schema, form), str(_resolved(schema, form).get("description", ""))]
         if name in required:
             notes.append("(required)")
         elif "default" in form:
             notes.append(f"(default {json.dumps(form['default'])})")
         lines.append(f"  --{name}  {'  '.join(filter(None, notes))}")
+        lines += _fields(schema, form, "      ")
     lines.append("  --json OBJECT, --json-file FILE  all arguments as one JSON object")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _usage(schema: Schema) -> str:
     required = schema.get("required", [])
-    parts = [f"--{name} {_kind(form)}" for name, form in schema.get("properties", {}).items() if name in required]
+    parts = [f"--{name} {_kind(schema, form)}" for name, form in schema.get("properties", {}).items() if name in required]
     return " ".join([*parts, "[...]"] if len(parts) < len(schema.get("properties", {})) else parts)
 
 
-def _kind(form: Schema) -> str:
+def _kind(top: Schema, form: Any, depth: int = _DEPTH) -> str:
+    """What a value may be, in a word or a few: its values, its types, what an array or a map holds."""
+    form = _resolved(top, form)
     if "enum" in form:
-        return "|".join(map(str, form["enum"]))
-    return "|".join(sorted(_types(form))) or "JSON"
+        return "|".join(value if isinstance(value, str) else json.dumps(value) for value in form["enum"])
+    alternatives = [*form.get("anyOf", ()), *form.get("oneOf", ())]
+    if alternatives and depth:
+        return "|".join(dict.fromkeys(_kind(top, each, depth - 1) for each in alternatives))
+    kind = "|".join(sorted(_types(form))) or "JSON"
+    inner = form.get("items") if kind == "array" else form.get("additionalProperties") if kind == "object" else None
+    if not isinstance(inner, dict) or not inner or not depth:
+        return kind
+    return f"{kind} of {_kind(top, inner, depth - 1)}" if kind == "array" else f"object of {_kind(top, inner, depth - 1)} by name"
+
+
+def _fields(top: Schema, form: Any, indent: str, depth: int = _DEPTH) -> list[str]:
+    """A line for each field of the objects that *form* takes, those in arrays and alternatives too, and of the fields' fields."""
+    if not depth:
+        return []
+    form = _resolved(top, form)
+    lines: list[str] = []
+    for name, field in form.get("properties", {}).items():
+        described = _resolved(top, field).get("description", "")
+        notes = [_kind(top, field), str(described), "(required)" if name in form.get("required", ()) else ""]
+        lines += [f"{indent}{name}  {'  '.join(filter(None, notes))}", *_fields(top, field, indent + "    ", depth - 1)]
+    for inner in (form.get("items"), form.get("additionalProperties"), *form.get("anyOf", ()), *form.get("oneOf", ())):
+        lines += _fields(top, inner, indent, depth - 1)
+    return lines
+
+
+def _resolved(top: Schema, form: Any) -> Schema:
+    """A schema, or the one that its reference leads to; empty for one that says nothing, such as true."""
+    for _ in range(_DEPTH):
+        if not isinstance(form, dict) or "$ref" not in form:
+            break
+        found: Any = top
+        for step in form["$ref"].removeprefix("#/").split("/"):
+            found = found[step]  # it leads somewhere: the schema was compiled
+        form = found
+    return form if isinstance(form, dict) else {}

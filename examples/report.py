@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from callgate import VM, Denial, PermissionDenied
 
@@ -18,6 +20,17 @@ class Tally:
 
 
 TALLY = Tally()
+
+
+def show(main: Callable[[], int | None]) -> NoReturn:
+    """Runs an example as a program. A reader of its output that leaves early (`| head`) ends it without a word."""
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the interpreter still writes at its end
+        code = 141  # 128 + SIGPIPE, as the shell has it
+    sys.exit(code)
 
 
 def title(text: str, permissions: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ import sys
 
 import callgate
 from callgate import VM, Limits, Timeout
+from examples import report
 
 
 def talk(vm: VM) -> None:
@@ -84,4 +85,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    report.show(main)

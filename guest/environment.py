@@ -20,6 +20,8 @@ class GuestEnvironment(MutableMapping[str, str]):
         self._may_read = may_read
 
     def __getitem__(self, name: str) -> str:
+        if not name:
+            raise KeyError(name)
         self._authorize("read", name)
         return self._values[name]
 
@@ -29,6 +31,8 @@ class GuestEnvironment(MutableMapping[str, str]):
         self._values[name] = value
 
     def __delitem__(self, name: str) -> None:
+        if not name:
+            raise KeyError(name)
         self._authorize("write", name)
         del self._values[name]
 

@@ -42,7 +42,7 @@ class PolicyGate:
 
     def allows(self, name: str) -> bool:
         """Whether a binding may be called, without a record."""
-        return self._policy.decide("binding", "*", name).allowed
+        return self._policy.judge("binding", "*", name).allowed
 
     def has_allowed(self, name: str) -> bool:
         """Whether a call of a binding was allowed before, and would be again."""
@@ -63,7 +63,7 @@ class PolicyGate:
         question = (scope, operation, subject)
         if question in allowed:
             return None
-        verdict = self._policy.decide(scope, operation, subject)
+        verdict = self._policy.judge(scope, operation, subject)
         if not verdict.allowed:
             return denied(scope, operation, subject, rule=verdict.rule)
         if len(allowed) < _VERDICTS_KEPT:

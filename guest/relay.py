@@ -29,8 +29,11 @@ def wait_for(fd: int, events: int, stop: int) -> bool:
     return stop not in dict(poll.poll())
 
 
-def write_all(fd: int, data: bytes, stop: int | None) -> bool:
-    """Writes all of `data`, also to a descriptor in non-blocking mode; False when `stop` came first or nobody reads."""
+def write_all(fd: int, data: bytes, stop: int | None, failed: Callable[[OSError], object] | None = None) -> bool:
+    """Writes all of `data`, also to a descriptor in non-blocking mode; False when `stop` came first or nobody reads.
+
+    `failed` is told of what the descriptor does not take.
+    """
     view = memoryview(data)
     while view:
         try:
@@ -42,7 +45,9 @@ def write_all(fd: int, data: bytes, stop: int | None) -> bool:
                 poll.poll()
             elif not wait_for(fd, select.POLLOUT, stop):
                 return False
-        except OSError:
+        except OSError as error:
+            if failed is not None:
+                failed(error)
             return False
     return True
 

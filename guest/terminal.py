@@ -89,6 +89,8 @@ class StdioRelay:
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # no more input is carried
         self._gone = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)  # nor output: the caller's terminal hung up
         self._lock = threading.Lock()
+        self.lost: dict[str, str] = {}
+        """Which of the caller's outputs did not take what the program wrote, and why; complete after `close`."""
         self._closed = False
         self._threads: list[threading.Thread] = []
         self._guest_ends: set[int] = set()
@@ -159,7 +161,7 @@ class StdioRelay:
         def relay() -> None:
             try:
                 while wait_for(source, select.POLLIN, self._gone) and (data := read_some(source)):
-                    if not write_all(sink, data, None):
+                    if not write_all(sink, data, None, None if is_terminal else lambda error: self._lost(sink, error)):
                         if is_terminal:
                             self._hang_up()
                         return  # and the guest's next write fails as it would have on the caller's descriptor
@@ -189,6 +191,10 @@ class StdioRelay:
                 os.close(sink)
 
         self._threads.append(threading.Thread(target=relay, name="callgate-input", daemon=True))
+
+    def _lost(self, sink: int, error: OSError) -> None:
+        name = "standard output" if sink == self._caller[1] else "standard error"
+        self.lost.setdefault(name, error.strerror or str(error))
 
     def _hang_up(self) -> None:
         """The caller's terminal is gone: close the master and its copies, so that the guest is hung up as well."""

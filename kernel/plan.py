@@ -192,7 +192,7 @@ def _device_rules() -> tuple[CompiledRule, ...]:
 
 
 def _judge_sensitive(policy: Policy, path: str) -> None:
-    verdict = policy.decide("fs", "mount_sensitive", path)
+    verdict = policy.judge("fs", "mount_sensitive", path)
     if not verdict.allowed:
         raise denied("fs", "mount_sensitive", path, rule=verdict.rule)
 

@@ -38,6 +38,15 @@ def canonical_subject(subject: str, operation: str) -> str:  # noqa: ARG001 - th
     return normalised(subject)
 
 
+def unclear(subject: str) -> str | None:
+    """Why a subject that somebody asks about is none, or None. Empty and ``.`` components mean nothing; ``..`` may, at a link."""
+    if not subject.startswith("/"):
+        return f"{shown_value(subject)} is not an absolute path, which is what is judged"
+    if ".." in subject.split("/"):
+        return f"{shown_value(subject)} holds '..': what is judged is the resolved path, and only the VM knows where '..' leads"
+    return None
+
+
 def normalised(path: str) -> str:
     """A path or path glob without empty and ``.`` components and without a trailing slash."""
     if "//" not in path and "/." not in path and not path.endswith("/"):

@@ -98,6 +98,32 @@ def canonical_subject(subject: str, operation: str) -> str:
     return f"{scheme}://{_bracketed(canonical_host(host))}{port}"
 
 
+def unclear(subject: str, operation: str) -> str | None:
+    """Why a subject that somebody asks about is none of the operation, or None."""
+    scheme, separator, rest = lower_ascii(subject).partition("://")
+    lookup = operation == "dns"
+    instead = 'write the host alone, for example "example.com"' if lookup else 'write host:port, for example "example.com:443"'
+    if not separator:
+        rest = scheme
+    elif scheme not in (("dns",) if lookup else ("tcp", "udp")):
+        return f"{shown_value(subject)} is not what {operation} is judged by; {instead}"
+    if "/" in rest:
+        return f"{shown_value(subject)} holds a path; {instead}"
+    try:
+        host, port = _split_port(rest)
+    except ValueError as error:
+        return f"{shown_value(subject)}: {error}"
+    if not host:
+        return f"{shown_value(subject)} names no host; {instead}"
+    if lookup:
+        return None if port is None else f"{shown_value(subject)}: a name lookup has no port; {instead}"
+    if port is None:
+        return f"{shown_value(subject)} has no port; {instead}"
+    if not port or not set(port) <= _DIGITS or int(port[:9]) > _PORT_MAX:
+        return f"{shown_value(subject)}: {shown_value(port)} is not a port; {instead}"
+    return None
+
+
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 

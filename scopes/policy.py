@@ -53,9 +53,13 @@ class Policy:
     def decide(self, scope: str, operation: str, subject: str) -> Verdict:
         """The verdict on one operation: the last matching rule wins, else the default.
 
-        The subject is in the scope's subject form (SPEC section 3); a path is expected to be resolved. ValueError with a
-        hint for an unknown scope or operation.
+        The subject is in the scope's subject form (SPEC section 3); links in a path are not followed. ValueError with a hint
+        for an unknown scope or operation, and for a subject that is empty, no absolute path, one with ``..``, or no host:port.
         """
+        return self.authorize(Request.asked(scope, operation, subject))
+
+    def judge(self, scope: str, operation: str, subject: str) -> Verdict:
+        """`decide`, for what a guest or the kernel names: any subject gets a verdict."""
         return self.authorize(Request.canonical(scope, operation, subject))
 
     def authorize(self, request: Request) -> Verdict:
@@ -69,7 +73,7 @@ class Policy:
 
         *verdict*: the one to explain, where the kernel has a further say; by default that of `decide`.
         """
-        request = Request.canonical(scope, operation, subject)
+        request = Request.asked(scope, operation, subject)
         written = self._written[SCOPES.index(scope)]
         return explanation(request, verdict or self.authorize(request), written, given=scope in self._given)
 

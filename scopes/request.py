@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from callgate.scopes import errors
+from callgate.scopes import errors, fs, network
 from callgate.scopes.dialects import DIALECTS
 from callgate.scopes.operations import operation_number
+
+_FORMS: Final = {
+    "fs": "an absolute path",
+    "network": "host:port, or for dns a host",
+    "childProcess": "the name or the path of a program",
+    "process": "an action, or action:pid",
+    "env": "the name of a variable",
+    "binding": "the name of a binding",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,24 @@ class Request:
         """The request with its subject in the one spelling that is judged; ValueError for an unknown scope or operation."""
         operation_number(scope, operation)
         return cls(scope, operation, DIALECTS[scope].canonical_subject(subject, operation))
+
+    @classmethod
+    def asked(cls, scope: str, operation: str, subject: str) -> Request:
+        """`canonical`, for a subject that a person wrote: ValueError also for one that no operation could have.
+
+        A verdict on it would be a wrong answer. What the kernel or a guest names is judged as it is.
+        """
+        operation_number(scope, operation)
+        problem = None
+        if not subject:
+            problem = f"the subject is empty; it is {_FORMS[scope]}"
+        elif scope == "fs":
+            problem = fs.unclear(subject)
+        elif scope == "network":
+            problem = network.unclear(subject, operation)
+        if problem is not None:
+            raise ValueError(problem)
+        return cls.canonical(scope, operation, subject)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ def with_guard(policy: Policy, scope: str, operation: str, subject: str) -> Verd
     """The verdict of *policy*, and where that allows a connection to a local address, whether the guard lets it pass; where it
     allows a server at any address, whether a rule denies one at the loopback.
 
-    Names are not looked up, and the host's own public addresses not known here. ValueError for an unknown scope or operation.
+    Names are not looked up, and the host's own public addresses not known here. ValueError as `Policy.decide`.
     """
     verdict = policy.decide(scope, operation, subject)
     if not verdict.allowed or scope != "network" or operation not in ("http", "listen"):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from callgate import Binding
 from tests.bindings.calling import NODE_CALL, Canary, add, only
 
 if TYPE_CHECKING:
@@ -43,6 +45,58 @@ def test_a_command_takes_its_arguments_as_typed(vm_factory: Factory, line: str, 
     done = vm_factory(bindings={"search": search}).run(line)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout) == {"ok": True, "result": expected}
+
+
+@dataclass
+class Line:
+    item: str
+    count: int = 1
+
+
+@dataclass
+class Order:
+    lines: list[Line]
+    way: Literal["post", "courier"]
+    gift: Line | None = None
+
+
+def order(order: Order, mode: Literal["x", 1, None] = "x", kinds: list[Literal["p", "q"]] | None = None) -> None:
+    """Orders."""
+
+
+def test_help_of_a_command_shows_the_fields_and_values_that_it_takes(vm_factory: Factory) -> None:
+    assert vm_factory(bindings={"order": order}).run("order --help").stdout.splitlines() == [
+        "usage: order --order object [...]",
+        "",
+        "Orders.",
+        "",
+        "  --order  object  (required)",
+        "      lines  array of object  (required)",
+        "          item  string  (required)",
+        "          count  integer",
+        "      way  post|courier  (required)",
+        "      gift  object|null",
+        "          item  string  (required)",
+        "          count  integer",
+        '  --mode  x|1|null  (default "x")',
+        "  --kinds  array of p|q|null  (default null)",
+        "  --json OBJECT, --json-file FILE  all arguments as one JSON object",
+    ]
+
+
+def test_help_follows_references_and_a_schema_that_holds_itself_ends(vm_factory: Factory) -> None:
+    node = {
+        "type": "object",
+        "properties": {"value": {"type": "integer", "description": "what it holds"}, "next": {"$ref": "#/$defs/node"}},
+    }
+    either = {"anyOf": [{"$ref": "#/$defs/either"}, {"type": "null"}]}
+    properties = {"tree": {"$ref": "#/$defs/node"}, "either": {"$ref": "#/$defs/either"}}
+    schema = {"type": "object", "properties": properties, "$defs": {"node": node, "either": either}}
+    bindings = {"plant": Binding(lambda **_: None, schema=schema)}
+    lines = vm_factory(bindings=bindings).run("plant --help").stdout.splitlines()
+    at = lines.index("  --tree  object")
+    assert lines[at + 1 : at + 3] == ["      value  integer  what it holds", "      next  object"]
+    assert len(lines) < 20
 
 
 @pytest.mark.parametrize(
@@ -90,7 +144,7 @@ def test_commands_explain_themselves(vm_factory: Factory) -> None:
         "  --query  string  (required)",
         "  --limit  integer  (default 10)",
         "  --exact  boolean  (default false)",
-        "  --tags  array|null  (default null)",
+        "  --tags  array of string|null  (default null)",
         "  --json OBJECT, --json-file FILE  all arguments as one JSON object",
     ]
     assert vm.run("math --help").stdout.splitlines()[1].split() == ["add", "Adds", "two", "integers."]

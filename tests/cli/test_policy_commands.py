@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import jsonschema
@@ -143,11 +144,65 @@ def test_output_that_cannot_be_written_is_one_line(arguments: tuple[str, ...]) -
     assert (done.returncode, done.stderr) == (2, "callgate: standard output: No space left on device\n")
 
 
+def test_output_that_is_closed_is_one_line() -> None:
+    command = f"{sys.executable} -m callgate check '{{}}' >&-"
+    done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (2, "callgate: standard output: Bad file descriptor\n")
+
+
+def test_a_mistake_in_an_inline_policy_is_called_that_once() -> None:
+    assert only_line(callgate("check", '{"fs": ')).startswith("callgate: inline policy: line 1, column")
+    assert only_line(callgate("check", "-", stdin="{")).startswith("callgate: policy on standard input: line 1, column")
+
+
+@pytest.mark.parametrize("loaded", ["callgate.cli.main", "argparse"])
+def test_an_interrupt_while_the_command_is_loaded_is_no_traceback(loaded: str) -> None:
+    script = (
+        "import runpy, sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {loaded!r}: raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "sys.modules.pop('argparse', None)\n"
+        "runpy.run_module('callgate', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_console_script_begins_with_what_catches_it(project: Path) -> None:
+    scripts = tomllib.loads((project / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"callgate": "callgate.__main__:main"}
+
+
+@pytest.mark.parametrize("command", ["run", "shell", "mcp"])
+def test_help_says_what_is_not_built_yet(command: str) -> None:
+    text = " ".join(callgate(command, "--help").stdout.split())
+    assert "wasm is not built yet" in text
+    assert "cow is not built yet" in text
+
+
 @pytest.mark.parametrize("arguments", [("fsx", "read", "/"), ("fs", "raed", "/")])
 def test_explain_of_an_unknown_name_hints_at_the_right_one(arguments: tuple[str, str, str]) -> None:
     done = callgate("explain", "{}", *arguments)
     assert done.returncode == 2
     assert "did you mean" in only_line(done)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("fs", "read", "vault/key"), "absolute path"),
+        (("fs", "read", "/home/agentos/x/../vault/key"), "'..'"),
+        (("network", "http", "example.com"), "host:port, for example"),
+        (("network", "http", "https://example.com/"), "host:port, for example"),
+        (("env", "read", ""), "the subject is empty"),
+    ],
+)
+def test_explain_of_what_is_no_subject_is_an_error(arguments: tuple[str, str, str], says: str) -> None:
+    done = callgate("explain", DENY_VAULT, *arguments)
+    assert done.returncode == 2
+    assert says in only_line(done)
 
 
 def test_schema_accepts_a_good_policy_and_refuses_a_bad_one() -> None:

@@ -74,6 +74,7 @@ def test_timeout_is_124_and_ends_what_was_started(tmp_path: Path) -> None:
         ("--engine", "magic", "--", "true"),
         ("--limit", "memory", "--", "true"),
         ("--limit", "memroy=1G", "--", "true"),
+        ("--limit", "output=1", "--", "true"),
         ("--limit", "memory=lots", "--", "true"),
         ("--limit", "processes=0", "--", "true"),
         ("--limit", "wall_seconds=1", "--", "true"),
@@ -127,6 +128,45 @@ def test_guest_holds_only_its_own_pipes(tmp_path: Path) -> None:
 def test_closed_standard_streams_are_no_obstacle() -> None:
     command = f"{CALLGATE} run -- sh -c 'exit 3' <&- >&-"
     assert subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.DEVNULL, timeout=60, check=False).returncode == 3
+
+
+@pytest.mark.parametrize(("program", "code"), [("echo hi", 74), ("echo hi; exit 3", 3)])
+def test_output_that_cannot_be_written_is_told_of(program: str, code: int) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*RUN, "--", "sh", "-c", program], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    complaint = b"callgate: standard output: No space left on device; what the program wrote there is lost\n"
+    assert (done.returncode, done.stderr) == (code, complaint)
+
+
+def test_stderr_that_cannot_be_written_is_told_of_by_the_exit_code() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*RUN, "--", "sh", "-c", "echo hi >&2; echo out"], stdout=-1, stderr=full, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (74, b"out\n")
+
+
+def test_json_tells_of_lost_output_too() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*RUN, "--json", "--", "echo", "hi"], stdout=full, stderr=-1, timeout=60, check=False)
+    report = json.loads(done.stderr)
+    assert (report["returncode"], report["error"]) == (74, "standard output: No space left on device")
+
+
+def test_a_program_finds_an_output_closed_that_its_caller_closed() -> None:
+    command = f"{CALLGATE} run -- sh -c 'echo lost || exit 9' >&-"
+    done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 9
+    assert done.stderr.startswith(b"sh: 1: echo: "), done.stderr
+
+
+def test_a_wrong_limit_is_answered_with_those_that_may_be_given() -> None:
+    text = run("--limit", "memroy=1G", "--", "true").stderr.decode()
+    listed = "memory, disk, file_size, processes, open_files, cpu_seconds"
+    assert text == f'callgate: --limit memroy=1G: must be NAME=N, NAME one of {listed}; did you mean "memory"?\n'
+    from callgate import Limits
+
+    for name in listed.split(", "):
+        assert run("--limit", f"{name}=1000000000", "--help").returncode == 0
+        assert hasattr(Limits(), name)
 
 
 def test_writer_ends_when_its_reader_does() -> None:

@@ -148,3 +148,13 @@ def test_demo_runs_all_of_them_and_counts(project: Path) -> None:
     expected = [outcome for outcomes_of_one in MODULES.values() for outcome, _ in outcomes_of_one]
     last = output.splitlines()[-1]
     assert last.startswith(f"{expected.count('worked')} programs and calls worked; {expected.count('failed')} failed")
+
+
+@pytest.mark.parametrize("module", ["permissions.bind_policy", "running"])
+def test_a_reader_that_leaves_ends_an_example_without_a_word(project: Path, module: str) -> None:
+    command = [sys.executable, "-u", "-m", f"examples.{module}"]
+    with subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as example:
+        assert example.stdout is not None
+        assert example.stderr is not None
+        example.stdout.close()
+        assert (example.stderr.read(), example.wait(120)) == ("", 141)

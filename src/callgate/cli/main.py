@@ -2,7 +2,7 @@
 
 2    usage: the command line, the policy or a file it names is wrong; nothing was started
 125  the VM could not be started; nothing ran unconfined
-124, 126, 127 and the program's own code come from `run` (run.py)
+74, 124, 126, 127 and the program's own code come from `run` (run.py)
 """
 
 from __future__ import annotations
@@ -72,13 +72,18 @@ def _write_no_more() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Puts /dev/null where the caller closed 0, 1 or 2: the next descriptor opened would otherwise take its place."""
+    """Puts /dev/null where the caller closed 0, 1 or 2: the next descriptor opened would otherwise take its place.
+
+    Who writes to one that was closed is told so (EBADF) as if it still were: nothing is lost in silence.
+    """
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
             # open(2) takes the lowest number that is free, which is this one. Child processes have theirs too.
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
+            if fd == 1:
+                sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - it is as standard as the others
 
 
 def _parser() -> Parser:
@@ -93,10 +98,12 @@ def _parser() -> Parser:
         usage="callgate run [options] [--] PROGRAM [ARGUMENT ...]",
         description="Runs PROGRAM in a fresh VM. Its exit code is passed on (128 + N when signal N ended it) and so are its "
         "standard streams; what was refused is summed up on stderr afterwards.",
-        epilog="exit codes: the program's own; 2 wrong usage or policy; 124 timeout; 125 the VM could not be started; 126 the "
+        epilog="exit codes: the program's own; 2 wrong usage or policy; 74 the program succeeded, but its output could not be "
+        "written; 124 timeout; 125 the VM could not be started; 126 the "
         "program cannot be executed; 127 there is no such program",
     )
     _add_vm_options(run)
+    _add_run_options(run)
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM [ARGUMENT ...]")
     run.set_defaults(command_function=_run)
 
@@ -104,13 +111,17 @@ def _parser() -> Parser:
         "shell", help="an interactive shell in a fresh VM", description="As run, with /bin/sh as PROGRAM."
     )
     _add_vm_options(shell)
+    _add_run_options(shell)
     shell.set_defaults(command_function=_shell)
 
     serve = commands.add_parser(
         "mcp",
         help="serve a VM to an MCP client",
         description="Serves one VM over standard input and output as an MCP server with the tools run, read_file, write_file, "
-        "list_dir, fetch_port and explain, all judged by the policy. Needs the package mcp: pip install 'callgate[mcp]'",
+        "list_dir, fetch_port and explain, all judged by the policy, the program that run is told to start too. Ends with the "
+        "client's standard input, or by SIGINT, SIGTERM or SIGHUP. Needs the package mcp: pip install 'callgate[mcp]'",
+        epilog="exit codes: 0 the client has left; 128 + N signal N came; 2 wrong usage or policy; 125 the VM could not be "
+        "started",
     )
     _add_vm_options(serve)
     serve.set_defaults(command_function=_mcp)
@@ -124,12 +135,17 @@ def _parser() -> Parser:
     explain = commands.add_parser(
         "explain",
         help="say what a policy decides and why",
-        description="Prints the verdict, what decided it and why. Exit code 0: allowed; 1: denied; 2: error",
+        description="Prints the verdict, what decided it and why. Only the policy is asked: links are not followed and names not "
+        "looked up, so give the path that a link leads to. Exit code 0: allowed; 1: denied; 2: error",
     )
     explain.add_argument("policy", metavar="POLICY", help=POLICY_HELP)
     explain.add_argument("scope", metavar="SCOPE", help="fs, network, childProcess, process, env or binding")
     explain.add_argument("operation", metavar="OPERATION", help="one of the scope's operations; '*' in process and binding")
-    explain.add_argument("subject", metavar="SUBJECT", help="a path, host:port, command, action:pid, variable or binding")
+    explain.add_argument(
+        "subject",
+        metavar="SUBJECT",
+        help="an absolute path without '..', host:port (for dns a host), command, action:pid, variable or binding",
+    )
     explain.set_defaults(command_function=_explain)
 
     schema = commands.add_parser("schema", help="print the JSON Schema of a policy")
@@ -169,14 +185,15 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SRC:DST[:ro|rw|cow]",
-        help="show the host folder SRC at DST in the VM, read-only unless :rw is given (repeatable)",
+        help="show the host folder SRC at DST in the VM, read-only unless :rw is given; cow is not built yet (repeatable)",
     )
     parser.add_argument("--env", action="append", default=[], metavar="K=V", help="set a variable of the guest (repeatable)")
     parser.add_argument("--cwd", metavar="D", help="working directory in the VM")
     parser.add_argument("--noexec", action="store_true", help="nothing that the guest can write is executed")
-    parser.add_argument("--guest", default="native", choices=["native", "wasm"], help="kind of guest (default: native)")
+    parser.add_argument(
+        "--guest", default="native", choices=["native", "wasm"], help="kind of guest (default: native); wasm is not built yet"
+    )
     parser.add_argument("--engine", default="auto", metavar="E", help="what enforces the policy (default: auto)")
-    parser.add_argument("--timeout", metavar="SECONDS", help="end everything after this time and exit with 124")
     parser.add_argument(
         "--limit",
         action="append",
@@ -191,6 +208,11 @@ def _add_vm_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="start although this limit (memory, cpu_seconds, or cgroup for both) cannot be enforced fully here (repeatable)",
     )
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """What concerns the one program that is run."""
+    parser.add_argument("--timeout", metavar="SECONDS", help="end everything after this time and exit with 124")
     parser.add_argument(
         "--json",
         action="store_true",

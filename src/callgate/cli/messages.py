@@ -6,6 +6,8 @@ import sys
 from typing import Final
 
 USAGE: Final = 2
+OUTPUT_LOST: Final = 74
+"""`run`: the program succeeded, and what it wrote could not be written (EX_IOERR of sysexits(3))."""
 TIMED_OUT: Final = 124
 CANNOT_START: Final = 125
 SIGNALLED: Final = 128

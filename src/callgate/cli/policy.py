@@ -22,36 +22,36 @@ def load_permissions(text: str) -> dict[str, Any]:
     if text == "-":
         if sys.stdin is None:
             raise UsageError("policy: standard input is closed")
-        return _parse(_decoded(sys.stdin.buffer.read(), "standard input"), "standard input")
+        return _parse(_decoded(sys.stdin.buffer.read(), "policy on standard input"), "policy on standard input")
     try:
         content = Path(text).read_bytes()
     except OSError as error:
         raise UsageError(f"policy {text}: {error.strerror}") from None
     except ValueError:  # a NUL in the name
         raise UsageError(f"policy {text!r} cannot be a file name") from None
-    return _parse(_decoded(content, text), text)
+    return _parse(_decoded(content, f"policy {text}"), f"policy {text}")
 
 
 def _decoded(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"policy {name}: not UTF-8 (byte {error.start})") from None
+        raise UsageError(f"{name}: not UTF-8 (byte {error.start})") from None
 
 
 def _parse(text: str, name: str) -> dict[str, Any]:
     try:
         value = json.loads(text, object_pairs_hook=_no_duplicates)
     except json.JSONDecodeError as error:
-        raise UsageError(f"policy {name}: line {error.lineno}, column {error.colno}: {error.msg}") from None
+        raise UsageError(f"{name}: line {error.lineno}, column {error.colno}: {error.msg}") from None
     except RecursionError:
-        raise UsageError(f"policy {name}: nested too deeply") from None
+        raise UsageError(f"{name}: nested too deeply") from None
     except ValueError:  # more digits than int() takes
-        raise UsageError(f"policy {name}: a number with too many digits") from None
+        raise UsageError(f"{name}: a number with too many digits") from None
     except _DuplicateKey as error:
-        raise UsageError(f'policy {name}: the key "{error}" is given twice; which one is meant?') from None
+        raise UsageError(f'{name}: the key "{error}" is given twice; which one is meant?') from None
     if not isinstance(value, dict):
-        raise UsageError(f"policy {name}: must be a JSON object that maps scopes to modes or rule sets")
+        raise UsageError(f"{name}: must be a JSON object that maps scopes to modes or rule sets")
     return value
 
 

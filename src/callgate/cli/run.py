@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from callgate.cli.messages import CANNOT_START, SIGNALLED, TIMED_OUT, StartError, UsageError, complain
+from callgate.cli.messages import CANNOT_START, OUTPUT_LOST, SIGNALLED, TIMED_OUT, StartError, UsageError, complain
 from callgate.cli.policy import load_permissions, policy_warnings_as_lines
 from callgate.guest.process import exceeded_limits
 from callgate.guest.terminal import StdioRelay
@@ -35,6 +35,7 @@ INTERRUPTS_BEFORE_KILL: Final = 3
 """Ctrl-C this often ends a program that does not listen, and everything it started."""
 
 SUMMARY_LINES: Final = 20
+LIMITS: Final = ("memory", "disk", "file_size", "processes", "open_files", "cpu_seconds")
 MOUNT_MODES: Final = ("ro", "rw", "cow")
 
 
@@ -59,6 +60,7 @@ def run(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
             session.failure = f"--cwd {error.filename}: {error.strerror}"
             session.returncode = CANNOT_START
         relay.close()
+        session.lost = relay.lost
         return session.report(audit, as_json=arguments.json)
 
 
@@ -104,6 +106,7 @@ class Session:
     def __init__(self, timeout: float | None) -> None:
         self.returncode: int | None = None
         self.failure = ""
+        self.lost: dict[str, str] = {}
         self._timeout = timeout
         self._started = time.monotonic()
         self._timed_out = False
@@ -181,6 +184,9 @@ class Session:
     def report(self, audit: IO[str] | None, *, as_json: bool) -> int:
         """Says on stderr what the caller has to know, and returns the exit code."""
         code = CANNOT_START if self.returncode is None else self.returncode
+        lost = "; ".join(f"{name}: {reason}" for name, reason in self.lost.items())
+        if lost:
+            code = code or OUTPUT_LOST
         if audit is not None:
             for denial in self._denials:
                 audit.write(json.dumps(asdict(denial)) + "\n")
@@ -190,7 +196,7 @@ class Session:
                     "returncode": code,
                     "timed_out": self._timed_out,
                     "duration": round(time.monotonic() - self._started, 6),
-                    "error": self.failure or None,
+                    "error": self.failure or lost or None,
                     "exceeded": list(self._exceeded),
                     "denials": [asdict(denial) for denial in self._denials],
                     "dropped_denials": self._dropped,
@@ -203,6 +209,8 @@ class Session:
             complain(f"ended for going over the limit {name}")
         if self.failure:
             complain(self.failure)
+        if lost:
+            complain(f"{lost}; what the program wrote there is lost")
         for line in summary(self._denials, self._dropped):
             complain(line)
         return code
@@ -307,8 +315,11 @@ def _variable(text: str) -> tuple[str, str]:
 
 def _limit(text: str) -> tuple[str, int | float | str]:
     name, equals, value = text.partition("=")
-    if not name or not equals or name in ("output", "wall_seconds"):
-        raise UsageError(f"--limit {text}: must be NAME=N, NAME one of the limits that --help lists; --timeout bounds the time")
+    if not equals or name not in LIMITS:
+        from callgate.scopes.operations import did_you_mean
+
+        hint = "; --timeout bounds the time" if name == "wall_seconds" else did_you_mean(name, LIMITS)
+        raise UsageError(f"--limit {text}: must be NAME=N, NAME one of {', '.join(LIMITS)}{hint}")
     try:
         return name, float(value) if name == "cpu_seconds" else int(value)
     except ValueError:
