@@ -123,7 +123,7 @@ class VM(Programs):
             self._env = GuestEnvironment(
                 {**base_environment(self._plan.user), **checked({} if env is None else env)},
                 authorize=lambda operation, name: self._authorize("env", operation, name),
-                may_read=lambda name: may_read_all or self._policy.decide("env", "read", name).allowed,
+                may_read=lambda name: may_read_all or self._policy.judge("env", "read", name).allowed,
             )
             self._supervisor = Supervisor.start(self._plan, cgroup=cgroup)
             failed.callback(self._supervisor.close)
@@ -324,7 +324,7 @@ class VM(Programs):
             raise ValueError("the VM is closed")
 
     def _authorize(self, scope: str, operation: str, subject: str) -> None:
-        verdict = self._policy.decide(scope, operation, subject)
+        verdict = self._policy.judge(scope, operation, subject)
         if not verdict.allowed:
             error = denied(scope, operation, subject, rule=verdict.rule)
             self._log.add(Denial.from_error(error))
