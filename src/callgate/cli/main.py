@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
-from callgate.cli.messages import CANNOT_START, SIGNALLED, USAGE, StartError, UsageError, complain
+from callgate.cli.messages import CANNOT_START, SIGNALLED, USAGE, StartError, UsageError, complain, write_no_more
 from callgate.scopes.errors import InternalError, PermissionDenied, PolicyError, Unsupported
 
 POLICY_HELP: Final = "a file name, inline JSON (starting with '{'), or '-' for standard input"
@@ -48,11 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(f"internal error, please report it: {error}")
         return CANNOT_START
     except BrokenPipeError:
-        _write_no_more()  # whoever read our output has left
+        write_no_more(1)  # whoever read our output has left
         return SIGNALLED + signal.SIGPIPE
     except OSError as error:  # a full disk
         complain(f"standard output: {error.strerror}")
-        _write_no_more()
+        write_no_more(1)
         return USAGE
     except KeyboardInterrupt:
         return SIGNALLED + signal.SIGINT
@@ -64,11 +64,6 @@ def _carry_out(arguments: argparse.Namespace) -> int:
     if sys.stdout is not None:
         sys.stdout.flush()  # here, where it can still be told that nobody takes it
     return code
-
-
-def _write_no_more() -> None:
-    """Nothing more goes to standard output, not even by the interpreter's own shutdown."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 1)
 
 
 def _open_closed_streams() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
@@ -29,4 +30,9 @@ def complain(text: str) -> None:
     try:
         print(f"callgate: {text}", file=sys.stderr, flush=True)
     except OSError:
-        return
+        write_no_more(2)
+
+
+def write_no_more(fd: int) -> None:
+    """Nothing more goes to a stream that takes nothing: the interpreter's own shutdown would fail on what it still holds for it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), fd)
