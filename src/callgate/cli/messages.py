@@ -34,5 +34,5 @@ def complain(text: str) -> None:
 
 
 def write_no_more(fd: int) -> None:
-    """Nothing more goes to a stream that takes nothing: the interpreter's own shutdown would fail on what it still holds for it."""
+    """Nothing more goes to a stream that takes nothing: the interpreter would fail at its end on what it still holds for it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), fd)
