@@ -31,7 +31,11 @@ NO_INSPECTING = {"process": {"default": "allow", "rules": [{"mode": "deny", "pat
 
 @pytest.mark.parametrize(
     ("permissions", "answers", "heard"),
-    [(None, f"0 {CHMOD} 0 0 0", "injected\n"), ({"process": "deny"}, "13 13 13 13 13", ""), (NO_INSPECTING, "13 13 13 13 13", "")],
+    [
+        (None, f"0 {CHMOD} 0 0 0", "injected\n"),
+        ({"process": "deny"}, "13 13 13 13 13", ""),
+        (NO_INSPECTING, "13 13 13 13 13", ""),
+    ],
     ids=["control", "no-process", "no-inspect"],
 )
 def test_the_input_of_another_run_is_its_own(
