@@ -58,7 +58,6 @@ def test_examples_of_running_programs_do_what_they_say(project: Path, tmp_path: 
 
 
 def test_examples_of_running_programs_pass_a_type_checker(project: Path, tmp_path: Path) -> None:
-    pytest.importorskip("mypy")
     spawning = next(block for block in blocks(project, "python") if "vm.spawn(" in block)
     shown = tmp_path / "shown.py"
     shown.write_text("from callgate import DEVNULL, STDOUT, VM\n\nvm = VM()\n" + spawning)
